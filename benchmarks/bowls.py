@@ -94,7 +94,7 @@ def closed(space: Space, optimum: Callable[[FloatArray], FloatArray]) -> float:
     ends = []
     for seed in range(SEEDS):
         found = search(space, bowl, evolution.Evolution(), seed=seed, evaluations=EVALUATIONS)
-        ends.append(bowl.loss(space.schedule(found.best)))
+        ends.append(bowl.loss(space.schedule(found.finalists[0].candidate)))
     return 1 - float(np.mean(ends)) / before
 
 

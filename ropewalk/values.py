@@ -35,6 +35,7 @@ from typing import (
     Literal,
     NoReturn,
     TypeAlias,
+    TypeVar,
     Union,
     get_args,
     get_origin,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+T = TypeVar("T")
 _INFINITE = "null is infinity"
 RESTORE = "restore the file, or create it again"
 Unbounded: TypeAlias = Annotated[float, _INFINITE]
@@ -113,9 +115,7 @@ class Members:
     @classmethod
     def from_json(cls, value: object, path: str = "") -> Self:
         """The value that this JSON was made of; what does not belong to it is named by its key."""
-        built = _from_members(cls, value, path or cls.__name__.lower(), strict=True)
-        assert isinstance(built, cls)
-        return built
+        return _from_members(cls, value, path or cls.__name__.lower(), strict=True)
 
 
 class Value(Members):
@@ -157,7 +157,6 @@ class Value(Members):
             return super().from_json(value, path)
         path = path or cls.__name__.lower()
         built = _from_members(cls, value, path, strict=False)
-        assert isinstance(built, cls)
         built.check_json(value, path)
         return built
 
@@ -360,11 +359,11 @@ def _members(value: Any) -> dict[str, object]:
     return {name: encode(item) for name, item in values.items() if name not in unset}
 
 
-def _from_members(kind: Any, value: object, path: str, *, strict: bool) -> object:
+def _from_members(kind: type[T], value: object, path: str, *, strict: bool) -> T:
     fields, may_lack = Fields(value, path), getattr(kind, "_optional", ())
     taken = {
         name: decode(hint, fields.take(name), fields.of(name))
-        for name, hint in _hints(kind).items()
+        for name, hint in _hints(kind).items()  # type: ignore[arg-type]
         if name not in may_lack or fields.holds(name)
     }
     if strict:

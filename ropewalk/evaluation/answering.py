@@ -125,9 +125,10 @@ def at_once(length: int) -> int:
     return max(1, TOKENS_PER_BATCH // length)
 
 
-def check_written(tasks: Iterable[str], mode: Mode, *, they: str, instead: str) -> None:
-    """Refuse what cannot be scored from text alone. `they`: who does not give more."""
-    needs = f"needs the probabilities of prompt tokens, which {they}"
+def check_written(tasks: Iterable[str], mode: Mode) -> None:
+    """Refuse what cannot be scored from a server's text alone."""
+    needs = "needs the probabilities of prompt tokens, which servers do not give, or give wrong"
+    instead = "measure in process, without a server"
     if mode == "teacher_forced":
         raise Unsupported(f"mode teacher_forced {needs}; choose generate, or {instead}")
     for name in tasks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.confined import confined
-from ropewalk.data.corpora import Document
 from ropewalk.errors import InputError, shortened
 from ropewalk.evaluation.chat import Chat
 from ropewalk.evaluation.randomness import identity
@@ -112,19 +111,6 @@ class Encoder:
                 "a doubled BOS changes a model's answers; remove it from the text"
             )
         return np.array([*self.bos, *ids], dtype=np.int64)
-
-    def sequences(
-        self, documents: Iterable[Document], length: int, total: int
-    ) -> Iterator[IntArray]:
-        """Full sequences from the beginnings of documents on, until they hold so many tokens."""
-        held, inner = 0, length - len(self.bos)
-        for document in documents:
-            tokens = self.pieces(document.text)
-            for start in range(0, len(tokens) - inner + 1, inner):
-                yield np.array([*self.bos, *tokens[start : start + inner]], dtype=np.int64)
-                held += length
-                if held >= total:
-                    return
 
     def text(self, tokens: IntArray) -> str:
         decoded: str = self.tokenizer.decode(tokens.tolist(), skip_special_tokens=True)

@@ -143,10 +143,6 @@ class Split:
     reporting: tuple[Planted, ...]
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
-        return len(self.search), len(self.selection), len(self.reporting)
-
-    @property
     def all(self) -> tuple[Planted, ...]:
         return (*self.search, *self.selection, *self.reporting)
 

@@ -86,13 +86,6 @@ class Evaluation:
                 "there is nothing to measure; give longer lengths or other tasks"
             )
 
-    def check(self) -> None:
-        """Refuse documents that are too short for a length, before anything is measured."""
-        for name in self.settings.tasks:
-            if name in perplexity.DEFINITIONS:
-                for length in self.settings.lengths:
-                    perplexity.DEFINITIONS[name].windows(self._request(length))
-
     def run(
         self,
         journal: Journal | None = None,

@@ -346,7 +346,7 @@ def mean_rate(tasks: Rates) -> float:
     return float(np.mean([np.mean(scores) for scores, _ in tasks]))
 
 
-def mean_rate_interval(tasks: Rates, confidence: float = CONFIDENCE) -> Ends | None:
+def mean_rate_interval(tasks: Rates) -> Ends | None:
     """The interval of a mean over tasks: Wilson's for as many independent samples as are as sure.
 
     None for fewer than five clusters in all.
@@ -364,12 +364,12 @@ def mean_rate_interval(tasks: Rates, confidence: float = CONFIDENCE) -> Ends | N
         within = sum(chance * (1 - chance) / (count - 1) for chance, count in softened)
         size = max(size, middle * (1 - middle) * len(tasks) ** 2 / within)
     if mean.clusters == total:
-        return wilson(rate * size, size, NormalDist().inv_cdf((1 + confidence) / 2))
+        return wilson(rate * size, size)
     independent = sum(float(np.var(scores)) / len(scores) for scores, _ in tasks) / len(tasks) ** 2
     share = mean.clusters / total
     if independent > ROUNDING and mean.standard_error > ROUNDING:
         share = min(1.0, independent / mean.standard_error**2)
-    return wilson(rate * size * share, size * share, t_quantile(mean.degrees, confidence))
+    return wilson(rate * size * share, size * share, t_quantile(mean.degrees))
 
 
 def difference_interval(first: Rates, second: Rates, times: float = 1.0) -> Ends | None:

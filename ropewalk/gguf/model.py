@@ -7,7 +7,7 @@ model type is in its file in families/.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -62,8 +62,6 @@ class GGUFModel:
     """The context that the file states."""
     original_length: int
     dtype: str
-    rewrite: Callable[[str, Tensor], Tensor] | None = None
-    """Changes a weight, by its name in the checkpoint, before it is stored."""
 
     def __post_init__(self) -> None:
         if self.dtype not in GGUF_TYPES:
@@ -365,8 +363,7 @@ class GGUFModel:
                 f"{self.checkpoint.folder}: {source} is stored as {stored.dtype}, not in floating "
                 "point; export the checkpoint that it was quantised from"
             )
-        exact = stored.to(torch.float32)
-        return exact if self.rewrite is None else self.rewrite(source, exact)
+        return stored.to(torch.float32)
 
     def _arranged(self, source: str, part: TensorPart) -> NDArray[np.float32]:
         """The values, in llama.cpp's order."""

@@ -16,7 +16,7 @@ law pair by pair, so it is loose only where a stock module can do no better; the
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -44,13 +44,6 @@ class Following:
     agreements: tuple[Agreement, ...]
     """The agreements of the layers of each type at each length, by the worst of these layers."""
     problems: tuple[str, ...]
-    unchanged: tuple[str, ...]
-    """Settings of the plan that make no difference here."""
-    notes: tuple[str, ...]
-
-    @property
-    def passed(self) -> bool:
-        return not self.problems
 
     def raise_for_problems(self) -> None:
         if self.problems:
@@ -81,13 +74,8 @@ def follows(
     probe = ModelProbe(model, anatomy)
     # The schedule in use depends on the length, so each length with one of its own is looked at.
     lengths = [plan.target_length if length is None else length]
-    notes: tuple[str, ...] = ()
     if by_current_length:
         lengths = sorted({s.up_to_length for steps in plan.schedules.values() for s in steps})
-        notes = (
-            "schedules are chosen by the current length: keys in the cache keep the rotation of "
-            "their time, so decoding past the end of a step differs from a full recompute",
-        )
     agreements: list[Agreement] = []
     problems: list[str] = []
     if not anatomy.layers:
@@ -110,8 +98,6 @@ def follows(
         plan_id=plan.id,
         agreements=tuple(agreements),
         problems=tuple(problems),
-        unchanged=tuple(_unchanged(plan, anatomy, lengths)),
-        notes=notes,
     )
 
 
@@ -438,22 +424,3 @@ def _positions(plan: ContextPlan, length: int) -> list[int]:
             edges.add(schedule.log_n.length)
         marks.update(edge + step for edge in edges for step in (-1, 0, 1))
     return sorted(p for p in marks if 0 <= p < length)
-
-
-def _unchanged(plan: ContextPlan, anatomy: Anatomy, lengths: Iterable[int]) -> Iterator[str]:
-    longest = max(lengths)
-    followed = {layer.layer_type for layer in anatomy.layers}
-    for layer_type in plan.schedules:
-        schedule = plan.schedule(longest, layer_type)
-        if layer_type not in followed:
-            yield f"{layer_type}: the model has no layer that follows it"
-        if schedule.kept_initial_positions == 1 or (
-            schedule.kept_initial_positions and np.all(schedule.rescale_factors == 1)
-        ):
-            yield (
-                f"{layer_type}: kept_initial_positions = {schedule.kept_initial_positions} keeps "
-                "angles that no factor changes"
-            )
-        log_n = schedule.log_n
-        if log_n is not None and log_n.form == "beyond" and longest <= log_n.length:
-            yield f"{layer_type}: log-n beyond {log_n.length} changes nothing up to {longest}"

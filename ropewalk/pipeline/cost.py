@@ -169,13 +169,11 @@ def ways(
 def within(
     budget: Budget, settings: ExtendSettings, reader: PlantedReader, run: Path, notice: Notice
 ) -> ExtendSettings:
-    """The settings, with as much as a budget has room for.
+    """The settings, with as much as a budget of tokens or of time has room for.
 
     One in time depends on the machine, so a run that has begun keeps its settings.
     """
     window = reader.present_plan.target_length
-    if budget.unit == "evaluations":
-        return replace(settings, documents=int(budget.amount))
     most = replace(settings, evaluations=settings.evaluations or EVALUATIONS)
     if budget.unit == "tokens":
         result = fitted(most, budget, lambda candidate: tokens_of(candidate, window))

@@ -447,15 +447,6 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-def check_version(configuration: Mapping[str, object], run: Path) -> None:
-    """Refuse a run whose stages were others."""
-    if "looks" in configuration:
-        raise InputError(
-            f"{run}: was made by an earlier version of ropewalk, with other stages; give another "
-            "run directory (`run`), or use that version"
-        )
-
-
 def run_id(configuration: Mapping[str, object]) -> str:
     """The mark of a run's results, so that those of another are not taken for them."""
     text = json.dumps(configuration, sort_keys=True)

@@ -20,12 +20,11 @@ from ropewalk.options import is_preview
 from ropewalk.pipeline.cost import forwards_of, within
 from ropewalk.pipeline.extend import Done, Extended, check, run_stages, used
 from ropewalk.pipeline.request import ExtendRequest, Texts
-from ropewalk.pipeline.results import check_version
 from ropewalk.pipeline.settings import ExtendSettings, parted
 from ropewalk.pipeline.stage import Start, Work
 from ropewalk.pipeline.stages import stages
 from ropewalk.progress import Notice, Progress
-from ropewalk.run_directory import CONFIGURATION, RunDirectory, read_configuration
+from ropewalk.run_directory import CONFIGURATION, RunDirectory
 from ropewalk.searching.model.readers import PlantedReader, in_llama_cpp, reader_of
 from ropewalk.torchrun import Ranks, first
 
@@ -88,8 +87,6 @@ def prepared(
     ):
         name = f"extend-{source.short_name}-{format_length(length)}"
         path = request.run or Path("runs") / name
-        if (path / CONFIGURATION).is_file():
-            check_version(read_configuration(path)[1], path)
         reader = reader_of(loaded)
         if request.limit is not None:
             settings = within(request.limit, settings, reader, path, notice)

@@ -134,24 +134,6 @@ class MethodCandidate(Value):
             parts.append("not measured")
         return "; ".join([self.theory, *parts]) + "."
 
-    @property
-    def cells(self) -> dict[str, str]:
-        """The reason as cells of a table, by column."""
-        turns = not self.schedule.has_no_positions
-        new, pairs = self.out_of_distribution_pairs, self.schedule.geometry.pairs
-        lose = "never" if self.effective_length is None else f"{self.violations:,} distances"
-        first = "" if self.effective_length is None else f", first {self.effective_length:,}"
-        fast = "unchanged" if self.fast_stretch < 1.0005 else f"{self.fast_stretch:.3g}× slower"
-        cells = {
-            "new angles": f"{new} of {pairs} pairs" if turns else "no pair turns",
-            "similar keys lose": f"{lose}{first}" if turns else "–",
-            "fast pairs": fast if turns else "–",
-        }
-        for each in self.measured:
-            trained = f"after {each.steps} steps" if each.steps else "untrained"
-            cells[f"retrieved {trained}"] = f"{each.share} ({each.models} models, {each.factor}×)"
-        return cells
-
     def derived(self) -> dict[str, object]:
         return {
             "plan_id": self.plan.id,

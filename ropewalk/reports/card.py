@@ -25,7 +25,7 @@ from ropewalk.exporting.manifest import SOURCE_CARD, digests_of
 from ropewalk.lengths import format_length
 from ropewalk.models.source import resolve
 from ropewalk.outputs import UNSIGNED
-from ropewalk.pipeline.results import TRAINED, Exports, Judged, Verified, check_version, final
+from ropewalk.pipeline.results import TRAINED, Exports, Judged, Verified, final
 from ropewalk.reports.commands.extend import JUDGES, judged_section, stage_of
 from ropewalk.reports.markdown import escaped, markdown
 from ropewalk.reports.parts import places, schedules
@@ -125,7 +125,6 @@ def card(export: Path, run: RunOnDisk | None, base_model: str) -> Card:
 
 def _judged(run: RunOnDisk, export: Path, plan: ContextPlan) -> Judged:
     """The verdict of a run on this very export; that of others is refused."""
-    check_version(run.configuration, run.path)
     exports = stage_of(run, "export", Exports)
     results = {name: each for name in JUDGES if (each := stage_of(run, name, Judged)) is not None}
     if exports is None or not results:

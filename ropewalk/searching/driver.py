@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ropewalk.errors import InputError, InvalidValue, RopewalkError
+from ropewalk.errors import InputError
 from ropewalk.run_directory import Journal
 from ropewalk.schedule import FloatArray
 from ropewalk.searching.objective import Objective
@@ -83,23 +83,6 @@ class Outcome(NamedTuple):
     evaluations: float
     """The work, in scores over all documents."""
     tokens: int
-
-    @property
-    def best(self) -> Candidate:
-        return self._winner.candidate
-
-    @property
-    def score(self) -> float:
-        return self._winner.score
-
-    @property
-    def _winner(self) -> Finalist:
-        if not self.finalists:
-            raise RopewalkError(
-                "no candidate has a finite score on every document; allow more evaluations, or "
-                "check the objective's values under the model's present schedule"
-            )
-        return self.finalists[0]
 
 
 def search(
@@ -286,24 +269,9 @@ class Ledger:
 
 def _allowance(objective: Objective, evaluations: int | None, tokens: int | None) -> int | None:
     """The budget, in documents."""
-    allowed = None
-    for key, budget, cost in (
-        ("evaluations", evaluations, 1 / objective.documents),
-        ("tokens", tokens, objective.tokens_per_document),
-    ):
-        if budget is None:
-            continue
-        count = int(budget / cost + 1e-9)
-        if count < objective.documents:
-            raise InvalidValue(
-                "budget",
-                f"{budget} {key}",
-                f"one evaluation is {objective.documents * objective.tokens_per_document} tokens, "
-                f"over {objective.documents} documents",
-                "allow at least that",
-            )
-        allowed = count if allowed is None else min(allowed, count)
-    return allowed
+    budgets = ((evaluations, 1 / objective.documents), (tokens, objective.tokens_per_document))
+    allowed = [int(budget / cost + 1e-9) for budget, cost in budgets if budget is not None]
+    return min(allowed, default=None)
 
 
 def _state_of(rng: np.random.Generator) -> str:

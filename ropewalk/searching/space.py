@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from ropewalk.errors import InvalidValue
 from ropewalk.lengths import format_length
 from ropewalk.scaling import linear, llama3, log_growth, longrope, named, ntk, ntk_mixed, yarn
-from ropewalk.schedule import MAX_FACTOR, FloatArray, Recipe, RotarySchedule
+from ropewalk.schedule import FloatArray, Recipe, RotarySchedule
 from ropewalk.values import Members
 
 STEPS_PER_UNIT = 100  # λ and m move in steps of 0.01
@@ -93,20 +93,6 @@ class Space:
                 self.beyond_critical,
                 "bounds the factors of an extension, and recovery extends nothing",
                 "leave `beyond_critical` or `recover` out",
-            )
-        if self.highest_factor is not None and not 1 <= self.highest_factor <= MAX_FACTOR:
-            raise InvalidValue(
-                "highest_factor",
-                self.highest_factor,
-                f"must lie between 1 and {MAX_FACTOR:g}",
-                "a factor below 1 would turn a pair faster than in pretraining",
-            )
-        if self.beyond_critical and self.highest < self.scale:
-            raise InvalidValue(
-                "highest_factor",
-                self.highest_factor,
-                f"pairs beyond the critical one need factors of at least s = {self.scale:g}",
-                "give a higher factor, or leave `beyond_critical` out",
             )
 
     @property

@@ -48,10 +48,6 @@ class Decay:
         """L_θ (Eq. 17) counted in positions: 0 … L_θ − 1 are fine. None if all of them are."""
         return self.first_violation
 
-    @property
-    def violation_share(self) -> float:
-        return self.violations / self.length
-
 
 def decay(schedule: RotarySchedule, length: int, variances: ArrayLike | None = None) -> Decay:
     """B(m) at every distance below `length`, summed up."""

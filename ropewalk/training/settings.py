@@ -41,13 +41,6 @@ class StageSettings:
         check_between(whole_number(self.steps, "steps"), 1, 10**6, "steps", usual)
         if self.window < LEAST:
             raise InvalidValue("window", self.window, f"must be at least {LEAST}", "32768 is usual")
-        if self.window > self.length:
-            raise InvalidValue(
-                "window",
-                self.window,
-                f"must be at most {self.length}, the length that the model is planned for",
-                "give shorter windows, or a longer target (`to`)",
-            )
 
     @property
     def kept(self) -> tuple[int, ...]:

@@ -56,7 +56,7 @@ def new_angles(case: Case) -> float:
 
 def violations(case: Case) -> float:
     """The share of distances with B(m) < 0."""
-    return decay(case.schedule, case.target).violation_share
+    return decay(case.schedule, case.target).violations / case.target
 
 
 def shortness(case: Case) -> float:

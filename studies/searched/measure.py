@@ -102,7 +102,7 @@ def searched(path: str, target: int, cell: Cell) -> ContextPlan:
         journal=journal,
     )
     journal.close()
-    return planned(space.schedule(outcome.best))
+    return planned(space.schedule(outcome.finalists[0].candidate))
 
 
 def less(perplexity: float, other: float) -> float:

@@ -35,16 +35,6 @@ def test_fingerprints_tell_tokenizers_and_their_bos_apart() -> None:
     assert with_bos.sha256 != without.sha256
 
 
-def test_sequences_are_full_and_end_when_there_is_enough() -> None:
-    encoder = Encoder(tiny.tokenizer())
-    texts = [document.text for document in tiny.documents()]
-    found = list(encoder.sequences(tiny.documents(), 100, 1000))
-    assert [len(sequence) for sequence in found] == [100] * 10
-    assert {int(sequence[0]) for sequence in found} == {0}
-    assert "".join(map(encoder.text, found)) == texts[0][: 99 * 10]
-    assert list(encoder.sequences(tiny.documents(), 10**6, 1000)) == []
-
-
 def test_what_is_written_after_the_end_is_nothing() -> None:
     """Decoding drops the token of the end, which would join `12` and `3` to `123`."""
     tokenizer = tiny.tokenizer()

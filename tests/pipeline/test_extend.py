@@ -589,17 +589,6 @@ def test_a_run_that_was_killed_while_it_was_judged_ends_with_the_same_bytes(
         assert again.judged == done.judged
 
 
-def test_a_run_of_an_earlier_version_is_named_as_such(
-    copied: Path, folder: Path, tmp_path: Path
-) -> None:
-    known, earlier = json.loads((copied / "run.json").read_text()), tmp_path / "earlier"
-    with RunDirectory(earlier, "extend", known["configuration"] | {"samples": 20, "looks": 5}):
-        pass
-    for opened in (lambda: extended(folder, earlier), lambda: rw.report(earlier)):
-        with pytest.raises(InputError, match="was made by an earlier version of ropewalk"):
-            opened()
-
-
 def test_the_questions_of_a_verdict_go_through_the_template(tmp_path: Path) -> None:
     folder = tiny.saved(tmp_path / "chats", max_position_embeddings=640, vocab_size=259)
     tokenizer(WITH_BOS, ends=None).save_pretrained(folder)

@@ -133,8 +133,9 @@ def test_looks_at_few_documents_reach_further_than_full_scores_for_the_same_toke
     bowl, moody = Bowl(space, ramp(space, 1.0)), Moody(space, ramp(space, 1.0))
 
     def reached(strategy: Adaptive) -> float:
-        found = [search(space, moody, strategy, seed=s, evaluations=25).best for s in range(8)]
-        return float(np.mean([bowl.score(space.schedule(candidate)) for candidate in found]))
+        found = [search(space, moody, strategy, seed=s, evaluations=25) for s in range(8)]
+        best = [space.schedule(each.finalists[0].candidate) for each in found]
+        return float(np.mean([bowl.score(schedule) for schedule in best]))
 
     assert reached(Adaptive(share=0.25)) < reached(Adaptive(share=1.0))
 

@@ -185,13 +185,6 @@ def test_of_two_legs_the_bound_is_for_the_one_that_extends() -> None:
     assert not space_of(plain, 512, SearchSettings(512)).beyond_critical
 
 
-def test_a_highest_factor_must_leave_something() -> None:
-    with pytest.raises(InvalidValue, match=r"highest_factor = 0.5"):
-        small_space(highest_factor=0.5)
-    with pytest.raises(InvalidValue, match=r"highest_factor = 3.*at least s = 4"):
-        small_space(highest_factor=3.0, beyond_critical=True)
-
-
 @given(st.lists(wild, min_size=1, max_size=12))
 def test_pooling_gives_the_nearest_sequence_that_never_falls(values: list[float]) -> None:
     array = np.array(values)

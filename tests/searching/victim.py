@@ -70,7 +70,8 @@ def main(journal: str, strategy: str, where: str = "", at: str = "0") -> None:
         journal=Journal(journal),
         at_once=2,
     )
-    print(json.dumps([found.best.to_json(), found.score, found.history, found.tokens]))
+    best, score = found.finalists[0]
+    print(json.dumps([best.to_json(), score, found.history, found.tokens]))
 
 
 if __name__ == "__main__":

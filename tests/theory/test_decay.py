@@ -50,7 +50,6 @@ def test_the_fast_sum_is_the_obvious_one(schedule: RotarySchedule, length: int) 
         assert result.violations == (values < 0).sum()
         expected = int(np.argmax(values < 0)) if (values < 0).any() else None
         assert result.first_violation == result.effective_length == expected
-        assert result.violation_share == result.violations / length
     assert result.least == pytest.approx(values.min() / values[0], abs=1e-9)
 
 

@@ -70,7 +70,8 @@ def search(run: str) -> int:
                 evaluations=8,
                 journal=directory.journal("search.jsonl"),
             )
-            directory.keep(RESULTS, {"best": found.best.to_json(), "score": found.score})
+            best, score = found.finalists[0]
+            directory.keep(RESULTS, {"best": best.to_json(), "score": score})
 
     return _status(work)
 

@@ -123,12 +123,7 @@ def _client(call: Asked) -> Client:
     if len(call.plans) > 1:
         raise InputError(f"a server follows one plan, and {len(call.plans)} are given; give one")
     early = call.settings(TASKS, "generate", lambda: (2,))
-    check_written(
-        early.tasks,
-        early.mode,
-        they="servers do not give, or give wrong",
-        instead="measure in process, without a server",
-    )
+    check_written(early.tasks, early.mode)
     at_once = whole_number(call.concurrency, "concurrency")
     check_between(at_once, 1, MOST_AT_ONCE, "concurrency", "4 is a usual number")
     assert call.server is not None

@@ -30,7 +30,6 @@ from ropewalk.pipeline.results import (
     Judged,
     TrainingResult,
     Verified,
-    check_version,
     final,
     read_result,
     run_id,
@@ -69,7 +68,6 @@ def stage_of(run: RunOnDisk, name: str, kind: type[R], ending: str = ".json") ->
 
 
 def page(run: RunOnDisk) -> Page:
-    check_version(run.configuration, run.path)
     stage = partial(stage_of, run)
     inspected = stage("inspect", Inspected)
     searched, trained = stage("search", SearchResult), stage("train", TrainingResult)

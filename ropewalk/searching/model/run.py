@@ -66,7 +66,6 @@ def search_model(
     reader, ranks = reader_of(model), ranks or Ranks()
     present = reader.present_plan
     layer = present.extended_layer
-    check_target(present.longest(layer), settings)
     geometry = present.longest(layer).geometry
     if geometry.resting_pairs:
         notice(
@@ -74,7 +73,6 @@ def search_model(
             "0), and no stock runtime can load factors for the others alone: a searched plan can "
             "only be installed with ropewalk; ntk, base_change and linear can also be exported"
         )
-    reader.check_memory(settings.target_length, ranks)
     encoder = reader.encoder.with_chat(chat)
     legs: list[Leg] = []
     for name, start, length in legs_of(present.longest(layer), settings):

@@ -52,13 +52,6 @@ class SearchSettings:
         kinds = (*KINDS, *added("objective"))
         if self.objective not in kinds:
             raise UnknownName("objective", self.objective, kinds)
-        # Budgets and sizes.
-        for name, count, least in (
-            ("evaluations", self.evaluations, 0),
-            ("tokens", self.tokens, 1),
-        ):
-            if count is not None and whole_number(count, name) < least:
-                raise InvalidValue(name, count, "must allow at least one score", "allow more")
         if not isinstance(self.sizes, tuple | list) or len(self.sizes) != 3:
             raise InvalidValue(
                 "documents",

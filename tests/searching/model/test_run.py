@@ -336,7 +336,6 @@ def test_a_served_length_is_for_recovery_alone() -> None:
     [
         ({"target_length": tiny.WINDOW}, InvalidValue, "must be above 128"),
         ({"target_length": 2**20}, InputError, r"document 0 \(\d,\d+ tokens\)"),
-        ({"evaluations": None, "tokens": 5}, InvalidValue, "one evaluation is 1152 tokens"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(
@@ -344,12 +343,6 @@ def test_what_cannot_be_searched_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         searched(replace(SETTINGS, **changes))
-
-
-@pytest.mark.parametrize(("name", "value"), [("evaluations", -1), ("tokens", -1)])
-def test_settings_say_what_they_take(name: str, value: int) -> None:
-    with pytest.raises(InvalidValue):
-        SearchSettings(TARGET, **{name: value})  # type: ignore[arg-type]
 
 
 def test_a_budget_without_room_for_one_evaluation_is_refused_before_any_forward() -> None:

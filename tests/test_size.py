@@ -8,7 +8,7 @@ BUDGET = {
     "ropewalk/(modules)": 3701,
     "ropewalk/api": 3269,
     "ropewalk/attention": 1074,
-    "ropewalk/audit": 1717,
+    "ropewalk/audit": 1720,
     "ropewalk/cli": 871,
     "ropewalk/costs": 842,
     "ropewalk/data": 1674,
@@ -21,12 +21,12 @@ BUDGET = {
     "ropewalk/planning": 1112,
     "ropewalk/reports": 1912,
     "ropewalk/rotation": 550,
-    "ropewalk/runtimes": 3985,
+    "ropewalk/runtimes": 3995,
     "ropewalk/scaling": 593,
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44381,
+    "tests": 44397,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

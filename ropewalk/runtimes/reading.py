@@ -167,3 +167,8 @@ def whole(value: object) -> int | None:
 
 def number(value: object) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def is_headless(config: Config) -> bool:
+    """True if its `architectures` are of a class without an output head."""
+    return str(config.get("architectures")).endswith(("Model']", "ForSequenceClassification']"))

@@ -23,7 +23,7 @@ from ropewalk.audit.files.names import (
 from ropewalk.errors import shortened
 from ropewalk.gguf.tensors import times
 from ropewalk.models.config import Config, ConfigReader, text_config
-from ropewalk.runtimes.reading import whole
+from ropewalk.runtimes.reading import is_headless, whole
 from ropewalk.runtimes.traps.config_keys import CHOSEN, EXPERTS
 
 Shape = tuple[int, ...]
@@ -54,8 +54,6 @@ _TOGETHER = (
 _OF_EXPERT = (("gate_proj", "up_proj", "down_proj"), ("w1", "w2", "w3"))
 _QUANTISED = ("quantization_config", "quantization", "compression_config")
 """The keys of transformers, of MLX, and an older one that vLLM reads too."""
-_HEADLESS = ("Model']", "ForSequenceClassification']")
-"""The ends of `architectures`, in which a class has no output head."""
 _ACTIVATION = {"alpha_n": (1,), "alpha_p": (1,), "beta": (), "eps": ()}
 """The shapes of the numbers of apertus' activation."""
 _QUERIES = ("q_proj", "q_b_proj", "qkv_proj", "query_key_value")
@@ -165,7 +163,7 @@ class _Model:
             yield from self._differs(bias, (vocabulary,))
         elif bias:
             yield f"there is no {bias}"
-        headless = str(self.reader.outer.get("architectures")).endswith(_HEADLESS)
+        headless = is_headless(self.reader.outer)
         if head is None and tied is False and not headless:
             yield "there is no lm_head.weight, and the config does not tie it to the embedding"
         yield from self._layer_count()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ropewalk.agreement import Agreement
-from ropewalk.runtimes.finding import ExaminedModel, Finding
-from ropewalk.runtimes.reading import MEASURED
+from ropewalk.runtimes.finding import Finding
 
 
 @dataclass(frozen=True)
@@ -35,16 +33,3 @@ def differs(runtime: str, agreement: Agreement) -> Finding:
 
 def failed(trap: str, what: str, consequence: str, runtime: str) -> Finding:
     return Finding(trap, (runtime,), what, consequence, "export the model again: ropewalk export")
-
-
-def faults_without_weights(subject: ExaminedModel, found: Collection[Finding]) -> Iterator[Finding]:
-    """A computation that fails for a reason that none of the findings names."""
-    for reading in subject.readings:
-        named = any(each.wrong and each.concerns(reading.runtime) for each in found)
-        if reading.source != MEASURED or reading.unread or named:
-            continue
-        from ropewalk.runtimes.trials.stock_rotary import fault_of_forward
-
-        if fault := fault_of_forward(subject.config):
-            consequence = "its class reads no text with these values"
-            yield Finding("refused", (reading.runtime,), fault, consequence, "correct the config")

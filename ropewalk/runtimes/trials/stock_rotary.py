@@ -95,23 +95,8 @@ def refusal(config: Config) -> str | None:
     return None
 
 
-def fault_of_forward(config: Config) -> str:
-    """What a text model's class raises when it reads a text and decodes, with shapes alone; empty
-    if it does not, or if that depends on weights."""
-    tokens = torch.zeros((1, 8), dtype=torch.long, device="meta")
-    try:
-        with quiet(), torch.device("meta"), torch.no_grad():
-            model = _model(config)
-            if type(model.config) in MODEL_FOR_CAUSAL_LM_MAPPING:
-                read = model(tokens, use_cache=True)
-                model(tokens[:, :1], past_key_values=getattr(read, "past_key_values", None))
-    except Exception as error:  # whatever the class raises
-        of_numbers = isinstance(error, NotImplementedError) or "meta" in str(error)
-        return "" if of_numbers else first_line(error)
-    return ""
-
-
-def _model(config: Config) -> Any:
+def model_of(config: Config) -> Any:
+    """Its model on the meta device; of one of several parts, the one that reads text."""
     stock = stock_config(config)
     inner = stock.get_text_config()  # the language model alone: towers turn patches, not positions
     stock = inner if type(inner) in MODEL_MAPPING else stock
@@ -123,7 +108,7 @@ def _model(config: Config) -> Any:
 
 def _rotaries(config: Config) -> list[Any]:
     rotaries: list[Any] = []
-    for module in _model(config).modules():
+    for module in model_of(config).modules():
         buffers = module.named_buffers(recurse=False)
         if sizes := [each.numel() for n, each in buffers if INVERSE_FREQUENCIES.fullmatch(n)]:
             if max(sizes) > MAX_DIM:  # built for real, it would fill memory

@@ -448,8 +448,10 @@ def test_a_class_without_an_output_head_needs_none(folder: Path, kind: str) -> N
     changes = {"tie_word_embeddings": False, "architectures": [kind]}
     edit(folder / "config.json", lambda config: config.update(changes))
     tensors = load_torch(folder / SINGLE)
-    save_torch(tensors | {"score.weight": torch.ones(1, 128)}, folder / SINGLE)
+    tensors["score.weight"] = torch.ones(1, 128)
+    save_torch(tensors, folder / SINGLE, metadata={"format": "pt"})
     assert "leaves the output head to its class" in judged(folder).not_established[0]
+    assert audit(folder).verdict == audit(folder, run=False).verdict == "not established"
 
 
 @pytest.mark.parametrize("kind", sorted(NAMINGS))
@@ -672,6 +674,16 @@ def test_experts_in_one_tensor_are_experts_too(tmp_path: Path) -> None:
     assert "no layer has experts, and those of a 'granitemoe' have" in (
         check_shapes(dense, config).problems
     )
+
+
+def test_a_norm_of_one_head_that_only_the_class_asks_for(tmp_path: Path) -> None:
+    """The rules know no names of such norms but the first; the stock loader reads headers too."""
+    tiny_model("stablelm").save_pretrained(tmp_path)
+    weights = load_torch(tmp_path / SINGLE)
+    del weights["model.layers.1.self_attn.k_layernorm.norms.1.weight"]
+    save_torch(weights, tmp_path / SINGLE, metadata={"format": "pt"})
+    (finding,) = audit(tmp_path, runtimes=["transformers"], run=False).wrong
+    assert "no file holds 1 tensor" in finding.what
 
 
 def test_nothing_heavy_is_needed(folder: Path) -> None:

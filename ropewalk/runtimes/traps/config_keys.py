@@ -521,9 +521,10 @@ def _bad_kind(subject: ExaminedModel) -> str:
     layers = whole(reader.get(LAYERS))
     for key in ("layer_types", "mlp_layer_types"):
         kinds = reader.config.get(key)
-        if kinds is not None and layers is not None and len(kinds) != layers:
+        # Dory's class saves the MLP of each layer as an item of its own.
+        if kinds is not None and layers not in (None, len(kinds), len(kinds) - kinds.count("mlp")):
             return f"{reader.prefix}{key} has {len(kinds)} items, and {LAYERS} is {layers}"
-    strange = {*(reader.config.get("layer_types") or ())} - {*_TAKEN["layer_types"]}
+    strange = {*(reader.config.get("layer_types") or ())} - {*_TAKEN["layer_types"], "mlp"}
     if strange:
         return f"{reader.prefix}layer_types has {shortened(min(strange))}, unknown to transformers"
     return ""

@@ -79,15 +79,16 @@ def without_numbers(
 
     from ropewalk.models.checkpoint import Checkpoint
     from ropewalk.models.load import quiet, read_model
+    from ropewalk.models.renamed import cache_name
     from ropewalk.runtimes.trials import stock_rotary
 
     meta = torch.device("meta")
     try:
         with quiet(), meta, torch.no_grad():
             if (model := stock_rotary.model_of(subject.config)).can_generate():
-                tokens = torch.zeros((1, 8), dtype=torch.long)
+                tokens, cache = torch.zeros((1, 8), dtype=torch.long), cache_name(model)
                 read = model(tokens, use_cache=True)
-                model(tokens[:, :1], past_key_values=getattr(read, "past_key_values", None))
+                model(tokens[:, :1], **{cache: getattr(read, cache, None)})
         if folder:
             checkpoint = _with_head(Checkpoint.open(str(folder)))
             read_model(checkpoint.folder, torch.bfloat16, device_map={"": meta})

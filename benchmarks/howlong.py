@@ -48,6 +48,7 @@ from ropewalk.evaluation.usable.search import MOST, bounds, following, reference
 from ropewalk.evaluation.verdict import JUDGED_FROM, Shares, look
 from ropewalk.exporting.llama_cpp import export
 from ropewalk.models.config import BUNDLED_FOLDERS, present_plan
+from ropewalk.models.source import Loading
 from ropewalk.planning.extension import extend
 from ropewalk.progress import silent, unheard
 from studies.smollm2 import model as smollm2
@@ -212,8 +213,8 @@ def _swept(model: str, name: str) -> dict[str, Any]:
     [before] = [each for each in lines(RESULTS) if each["cell"] == ["howlong", name]]
     documents = as_documents("held-out", "text", unheard)
     asked = HowLong(
-        *(model, documents, None, None, None, None, SWEPT, None, None, 600.0, "auto", "auto"),
-        *(False, False, silent, unheard),
+        *(model, documents, None, None, None, None, SWEPT, None, None, 600.0),
+        *(Loading("auto", "auto", False), False, silent, unheard),
     )
     subject = subject_of(asked)
     degree = next(each for each in DEGREES if each.name == before["degree"])

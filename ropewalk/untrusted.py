@@ -296,7 +296,7 @@ def check_count(value: object, key: str, usual: int = 20) -> None:
 def check_between(
     value: float, least: int, most: float, key: str, remedy: str, shown: str = ""
 ) -> None:
-    """Refuse a number outside a range; `told`: its upper end as people write it."""
+    """Refuse a number outside a range; `shown`: its upper end as people write it."""
     if not least <= value <= most:
         rule = f"must lie between {least} and {shown or f'{most:.15g}'}"
         raise InvalidValue(key, value, rule, remedy)

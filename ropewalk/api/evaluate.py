@@ -39,7 +39,8 @@ from ropewalk.costs.memory_and_time import Way, Workload, answering
 from ropewalk.data.documents import as_documents
 from ropewalk.evaluation.answerers import Asked, check_in_process, opened
 from ropewalk.evaluation.conclusion import Evaluated, measure
-from ropewalk.models.source import Model
+from ropewalk.gguf.llama_cpp_run import Engine
+from ropewalk.models.source import Loading, Model
 from ropewalk.options import (
     Advanced,
     Argument,
@@ -90,7 +91,7 @@ def _preview(options: Asked, on: str | None) -> Cost:
         forwards = [Forwards(length, count) for length in settings.lengths]
         return by_length(answering, forwards, options.ranks_per_copy)
 
-    return calculated(source, max(settings.lengths), on, ways, options.dtype)
+    return calculated(source, max(settings.lengths), on, ways, options.how.dtype)
 
 
 @command(
@@ -259,6 +260,8 @@ def evaluate(
             values,
             documents=as_documents(corpus, field, notice),
             given=given,
+            how=Loading(dtype, device, allow_download),
+            engine=request(Engine, evaluate, values),
             fingerprint=named_fingerprint,
             progress=progress if first() else silent,
             notice=notice if first() else unheard,

@@ -33,7 +33,7 @@ from ropewalk.costs.memory_and_time import Way, Workload, duration
 from ropewalk.data.documents import Corpus
 from ropewalk.evaluation.select import SHORT_LIMIT
 from ropewalk.evaluation.verdict import LOOKS, TO_WORK
-from ropewalk.gguf.llama_cpp_run import CACHES
+from ropewalk.gguf.llama_cpp_run import CACHES, Engine
 from ropewalk.lengths import format_length
 from ropewalk.models.source import Loading, Model, Source, runnable
 from ropewalk.options import (
@@ -221,7 +221,8 @@ def extend(
         # The options as one frozen value, the model's files, and the texts: all that can be refused
         # without loading the model is refused here.
         how = Loading(dtype, device, allow_download)
-        setup = request(ExtendRequest, extend, values, how=how)
+        engine = request(Engine, extend, values)
+        setup = request(ExtendRequest, extend, values, how=how, engine=engine)
         load = on is None  # another machine needs a config alone
         source = runnable(
             model, how, strict=strict, notice=notice, run=setup.run, weights=load, by_llama_cpp=True

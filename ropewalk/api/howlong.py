@@ -22,7 +22,7 @@ from ropewalk.budget import as_budget
 from ropewalk.data.documents import as_documents
 from ropewalk.evaluation.usable.request import HowLong, ReadingPlan, planned
 from ropewalk.evaluation.usable.result import STATUS, UsableLength
-from ropewalk.models.source import Model
+from ropewalk.models.source import Loading, Model
 from ropewalk.options import (
     Argument,
     Option,
@@ -130,7 +130,8 @@ def howlong(
     with called("howlong", howlong, values) as (_, progress):
         check_alone("howlong")
         documents = as_documents(corpus, field, notice)
-        options = request(HowLong, howlong, values, documents=documents, progress=progress)
+        how = Loading(dtype, device, allow_download)
+        options = request(HowLong, howlong, values, documents=documents, how=how, progress=progress)
         from ropewalk.evaluation.usable.readers import subject_of
 
         subject = subject_of(options)

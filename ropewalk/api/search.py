@@ -192,8 +192,7 @@ def search(
         # The limits and settings, before any file is read.
         limit = None if budget is None else as_budget(budget)
         settings = _settings(values, limit)
-        program = None if llama_server is None else as_path(llama_server, "llama_server")
-        engine = Engine(program, threads, gpu_layers)
+        engine = request(Engine, search, values)
         run = None if run is None else as_path(run, "run")
         check_ranks(ranks_per_copy, "search", None if on is None else machine(on).devices)
         # The model's files, which a preview needs no weights of, and the texts.

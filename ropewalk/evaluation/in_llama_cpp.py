@@ -40,7 +40,7 @@ from ropewalk.gguf.llama_cpp_run import Engine, RunningLlamaCpp, absent, serving
 from ropewalk.gguf.parts import read_parts, whole
 from ropewalk.gguf.rewriting import spans
 from ropewalk.gguf.settings import check_plan, only_schedule
-from ropewalk.models.source import Source
+from ropewalk.models.source import Loading, Source
 from ropewalk.records import Mode, Subject
 from ropewalk.run_directory import RunDirectory
 
@@ -379,16 +379,15 @@ def scores_of(
     return TokenScores(losses, chosen)
 
 
-def check_own_types(dtype: str, device: str) -> None:
+def check_own_types(how: Loading) -> None:
     """Refuse what llama.cpp decides by itself."""
-    if dtype != "auto":
-        raise InvalidValue(
-            "dtype", dtype, "a GGUF file is computed in its own types", "leave it out"
-        )
-    if device != "auto":
+    if how.dtype != "auto":
+        rule = "a GGUF file is computed in its own types"
+        raise InvalidValue("dtype", how.dtype, rule, "leave it out")
+    if how.device != "auto":
         raise InvalidValue(
             "device",
-            device,
+            how.device,
             "llama.cpp puts the layers of a GGUF file where it was built to",
             "leave it out, or say how many layers a GPU takes (`gpu_layers`)",
         )

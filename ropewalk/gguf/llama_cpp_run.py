@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
@@ -93,7 +93,7 @@ class LogProbabilities:
 class Engine:
     """The llama.cpp that is run, and the part of this machine that it takes."""
 
-    program: Path | None = None
+    llama_server: Path | None = None
     """A user's own `llama-server`; None for the one that `xllamacpp` carries."""
     threads: int | None = None
     """None for half as many as there are processors."""
@@ -107,22 +107,22 @@ class Engine:
 
     def refuse(self, cache: str = CACHES[0]) -> None:
         """Refuse options of llama.cpp where it runs nothing."""
-        options = {"cache": cache != CACHES[0], "llama_server": self.program is not None}
-        options |= {key: getattr(self, key) is not None for key in ("threads", "gpu_layers")}
+        options = {"cache": cache != CACHES[0]}
+        options |= {key: value is not None for key, value in asdict(self).items()}
         for key in filter(options.get, options):
             raise Unsupported(f"`{key}` is for a GGUF file, which llama.cpp runs; leave it out")
 
     @property
     def available(self) -> bool:
         """True if this llama.cpp is here to be run."""
-        return self.program is not None or available()
+        return self.llama_server is not None or available()
 
     @cached_property
     def name(self) -> str:
         """The llama.cpp that is run, with its version."""
-        if self.program is None:
+        if self.llama_server is None:
             return f"llama.cpp (xllamacpp {version('xllamacpp')})"
-        return f"llama-server {_version_of(self.program)}"
+        return f"llama-server {_version_of(self.llama_server)}"
 
     def on(self, path: Path) -> Engine:
         """The same, with the threads that a file has work for.
@@ -285,7 +285,8 @@ def serving(
     port = _free_port()
     words = _words(Path(path), length, exact, keeps_prompts, cache, engine.on(Path(path)))
     words += () if flags is None else flags.words
-    program = () if engine.program is None else ("--program", str(engine.program.resolve()))
+    own = engine.llama_server
+    program = () if own is None else ("--program", str(own.resolve()))
     with TemporaryFile("w+", encoding="utf-8", errors="replace") as complaints:
         # -P: the folder of the script holds modules that are named after what they write for.
         process = subprocess.Popen(
@@ -306,7 +307,7 @@ def serving(
             finally:
                 if process.stdin is not None:
                     process.stdin.close()  # its own child ends with it
-                if engine.program is None:
+                if own is None:
                     process.kill()
 
 

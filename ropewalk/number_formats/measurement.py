@@ -27,7 +27,6 @@ from ropewalk.number_formats.stage import OpenModel
 from ropewalk.number_formats.traps import find_traps, gain_of
 from ropewalk.progress import Notice, Progress, share
 from ropewalk.run_directory import CONFIGURATION, RESULTS, Journal, RunDirectory
-from ropewalk.untrusted import whole_number
 from ropewalk.values import Charts, Members
 
 MEASUREMENTS = "measurements.jsonl"
@@ -74,7 +73,7 @@ class PrecisionSettings:
         if self.length < 2:
             raise InvalidValue("length", self.length, "needs a next token", "give 2 or more")
         for shift in self.shifts:
-            if whole_number(shift, "shifts") < 0:
+            if shift < 0:
                 raise InvalidValue("shifts", shift, "positions begin at 0", "give 0 or more")
         if 0 not in self.shifts:
             raise InvalidValue(
@@ -83,8 +82,6 @@ class PrecisionSettings:
                 "must contain 0",
                 "add 0, the reference of all differences",
             )
-        if whole_number(self.sequences, "sequences") < 1:
-            raise InvalidValue("sequences", self.sequences, "must be positive", "give 1 or more")
 
     @property
     def lengths(self) -> tuple[int, ...]:

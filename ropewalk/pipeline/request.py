@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -15,7 +14,7 @@ from ropewalk.data.corpora import HELD_OUT, STANDARD_LIBRARY, TEXT_FIELD, Docume
 from ropewalk.data.documents import MOST_CHARACTERS, Corpus, as_documents
 from ropewalk.errors import InputError, InvalidValue, Unsupported
 from ropewalk.evaluation.verdict import LOOKS
-from ropewalk.gguf.llama_cpp_run import CACHES, Engine
+from ropewalk.gguf.llama_cpp_run import Engine
 from ropewalk.models.source import Loading
 from ropewalk.pipeline.settings import (
     CHARACTERS,
@@ -60,10 +59,9 @@ class ExtendRequest:
     seed: int
     ranks_per_copy: int
     on: str | None
-    cache: str = CACHES[0]
-    llama_server: Path | None = None
-    threads: int | None = None
-    gpu_layers: int | None = None
+    cache: str
+    engine: Engine
+    """The llama.cpp that runs a GGUF file."""
 
     def __post_init__(self) -> None:
         if started() > 1 or (self.on is not None and self.ranks_per_copy > 1):
@@ -86,11 +84,6 @@ class ExtendRequest:
                 "for another (`on`)",
                 "give documents, or leave `budget` out",
             )
-
-    @cached_property
-    def engine(self) -> Engine:
-        """The llama.cpp that runs a GGUF file."""
-        return Engine(self.llama_server, self.threads, self.gpu_layers)
 
     @property
     def limit(self) -> Budget | None:

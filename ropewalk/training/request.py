@@ -12,7 +12,6 @@ from typing import Any
 from ropewalk.budget import Budget
 from ropewalk.context_plan import ContextPlan
 from ropewalk.costs.sizes import config_of
-from ropewalk.data.documents import Corpus
 from ropewalk.data.mixtures import check_domains
 from ropewalk.data.published_mixtures import shares_of
 from ropewalk.data.store import TokenStore
@@ -54,7 +53,6 @@ class TrainRequest:
     run: Path | None
     domain_tags: bool
     search_between: bool
-    search_corpus: Corpus
     budget: Budget | None
     """The budget of each search."""
 

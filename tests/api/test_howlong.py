@@ -22,6 +22,7 @@ from ropewalk.evaluation.usable.request import HowLong, planned
 from ropewalk.evaluation.usable.result import UsableLength
 from ropewalk.evaluation.usable.run import BADGE, JOURNAL
 from ropewalk.models.config import BUNDLED
+from ropewalk.models.source import Loading
 from ropewalk.progress import silent, unheard
 from ropewalk.run_directory import read_journal
 from tests.api.conformance import check_command, check_result
@@ -369,7 +370,7 @@ def test_a_server_elsewhere_is_sent_much_only_if_that_is_allowed() -> None:
         most = None if budget is None else as_budget(budget)
         return HowLong(
             "https://example.org", (), None, None, None, most, 0, None,
-            None, 600.0, "auto", "auto", False, False, silent, unheard,
+            None, 600.0, Loading("auto", "auto", False), False, silent, unheard,
         )  # fmt: skip
 
     with pytest.raises(InputError, match=r"may send [\d,]+ tokens to https://example.org"):

@@ -139,12 +139,10 @@ def test_the_diagnosis_names_a_planted_trap_and_what_its_remedy_brings(
     ("changes", "text"),
     [
         ({"sequences": 5000}, "holds only"),
-        ({"sequences": 0}, "positive"),
         ({"shifts": (5,)}, "must contain 0"),
         ({"arms": ("tf32",)}, "TF32"),
         ({"shifts": (0, -1)}, "begin at 0"),
         ({"arms": ()}, "must not be empty"),
-        ({"shifts": (0, 1.5)}, "whole number"),
     ],
 )
 def test_bad_settings_are_refused(loaded: LoadedModel, changes: dict[str, Any], text: str) -> None:

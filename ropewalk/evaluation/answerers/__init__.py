@@ -78,25 +78,13 @@ class Asked:
     timeout: float
     ranks_per_copy: int
     run: Path | None
-    dtype: str
-    device: str
-    allow_download: bool
+    how: Loading
     strict: bool
     progress: Progress
     notice: Notice
-    cache: tuple[str, ...] = ("f16",)
-    llama_server: Path | None = None
-    threads: int | None = None
-    gpu_layers: int | None = None
-
-    @property
-    def how(self) -> Loading:
-        return Loading(self.dtype, self.device, self.allow_download)
-
-    @property
-    def engine(self) -> Engine:
-        """The llama.cpp that runs a GGUF file."""
-        return Engine(self.llama_server, self.threads, self.gpu_layers)
+    cache: tuple[str, ...]
+    engine: Engine
+    """The llama.cpp that runs a GGUF file."""
 
     def source(self, *, weights: bool = True) -> Source:
         """The folder of the model, or its config alone without `weights`."""
@@ -178,10 +166,8 @@ class Asked:
 
     def refuse_llama_cpp(self) -> None:
         """Refuse what is for the llama.cpp of a GGUF file alone."""
-        self.refuse(
-            "cache llama_server threads gpu_layers",
-            "{name} is for a GGUF file, which llama.cpp runs; leave it out",
-        )
+        for cache in self.cache:
+            self.engine.refuse(cache)
 
     def refuse(self, names: str, why: str) -> None:
         """Refuse arguments that the answerer has no place for; `why` may name one by {name}."""

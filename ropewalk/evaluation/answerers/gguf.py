@@ -31,7 +31,7 @@ PLACE = 2
 def claims(call: Asked) -> bool:
     model = call.model
     is_file = isinstance(model, str | Path) and call.server is None
-    return is_file and resolve(model, allow_download=call.allow_download).kind == "GGUF file"
+    return is_file and resolve(model, allow_download=call.how.allow_download).kind == "GGUF file"
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def opened(call: Asked) -> Iterator[Evaluation]:
         "{name} is for a server, and a GGUF file is served by a llama.cpp of its own; leave {name} "
         "out, or serve the file and give its address (`server`)",
     )
-    check_own_types(call.dtype, call.device)
+    check_own_types(call.how)
     check_methods(call.methods, call.to)
     source = resolve(call.model)
     with FileInLlamaCpp(source, call.engine, share(call.progress, "reading the file")) as file:

@@ -154,7 +154,7 @@ def subject_of(call: HowLong) -> Askable:
             server=info,
             reports=next((n for n in stated if n is not None and n not in lengths), None),
         )
-    source = resolve(call.model, allow_download=call.allow_download)
+    source = resolve(call.model, allow_download=call.how.allow_download)
     if source.kind == "GGUF file":
         small = source.header.lengths.get("tokenizer.ggml.tokens", 0) < SMALL_VOCABULARY
     else:
@@ -183,7 +183,7 @@ def reading(call: HowLong, subject: Askable, longest: int) -> Iterator[DocumentR
         from ropewalk.evaluation.in_llama_cpp import FileInLlamaCpp, check_own_types, scores_of
         from ropewalk.gguf.llama_cpp_run import CACHES, Engine
 
-        check_own_types(call.dtype, call.device)
+        check_own_types(call.how)
         digesting = share(call.progress, "reading the file")
         with FileInLlamaCpp(source, Engine(), digesting) as file:
             file.check_memory(longest, CACHES[0], "claimed")

@@ -47,9 +47,7 @@ class HowLong:
     run: Path | None
     model_name: str | None
     timeout: float
-    dtype: str
-    device: str
-    allow_download: bool
+    how: Loading
     strict: bool
     progress: Progress
     notice: Notice
@@ -68,10 +66,6 @@ class HowLong:
     @property
     def is_server(self) -> bool:
         return isinstance(self.model, str) and self.model.startswith(("http://", "https://"))
-
-    @property
-    def how(self) -> Loading:
-        return Loading(self.dtype, self.device, self.allow_download)
 
 
 @dataclass(frozen=True, eq=False)

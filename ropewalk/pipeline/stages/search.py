@@ -53,7 +53,6 @@ class Search(Stage[SearchResult]):
             target_length=self.target_length,
             strategy=self.strategy,
             evaluations=self.evaluations,
-            stock_runtimes=True,
             documents=self.documents,
             seed=self.seed,
             short_limit=self.short_limit,

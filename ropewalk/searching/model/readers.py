@@ -252,6 +252,6 @@ def in_llama_cpp(
         raise Unsupported(
             "ranks cannot share a GGUF file, which llama.cpp runs; leave torchrun out"
         )
-    check_own_types(how.dtype, how.device)
+    check_own_types(how)
     with FileInLlamaCpp(source, engine) as file:
         yield LlamaCppReader(file, length, cache)

@@ -38,7 +38,7 @@ from ropewalk.searching.model.ranks import measuring
 from ropewalk.searching.model.readers import PlantedReader, reader_of
 from ropewalk.searching.model.report import report
 from ropewalk.searching.model.results import PRESENT, Leg, SearchResult
-from ropewalk.searching.model.settings import SearchSettings, check_target, legs_of, space_of
+from ropewalk.searching.model.settings import SearchSettings, legs_of, space_of
 from ropewalk.searching.space import Space
 from ropewalk.torchrun import Ranks
 
@@ -112,12 +112,12 @@ def check_search(
     reader = reader_of(model)
     present = reader.present_plan
     start = present.longest(present.extended_layer)
-    check_target(start, settings)
     reader.check_memory(settings.target_length, ranks or Ranks())
     encoder = reader.encoder.with_chat(chat)
     for _, schedule, length in legs_of(start, settings):
-        if evaluations_of(settings) != 0:
-            reader.followed(space_of(schedule, length, settings), settings.strategy)
+        space = space_of(schedule, length, settings)
+        if settings.evaluations != 0:
+            reader.followed(space, settings.strategy)
         sets = split_corpus(documents, encoder, length, settings.sizes, settings.seed)
         least = len(sets.search) * length
         if settings.limited and length > schedule.geometry.original_length:
@@ -218,7 +218,7 @@ class _LegSearch:
             baselines[name] += float(short.losses.text.mean())
         # The strategy's objective counts short text if its cost may decide.
         space = space_of(self.start, self.length, self.settings)
-        if evaluations_of(self.settings) != 0:
+        if self.settings.evaluations != 0:
             space = self.reader.followed(space, self.settings.strategy)
         short_search = documents.short_search.numbers
         original_length = self.start.geometry.original_length
@@ -232,7 +232,7 @@ class _LegSearch:
         best = min(((score, name) for name, score in baselines.items()), default=None)
         baseline = "" if best is None else f" ({best[1]} {best[0]:.3f})"
         result = self._search(space, objective, journal, at_once, reader.progress, baseline)
-        if not result.finalists and evaluations_of(self.settings) != 0:
+        if not result.finalists and self.settings.evaluations != 0:
             self.notice("the search's budget ended before it had scored a schedule")
         # Finalists are numbered, best first, as journals and notices name them.
         finalists = {f"finalist {n}": each for n, (each, _) in enumerate(result.finalists, start=1)}

@@ -5,17 +5,17 @@ from __future__ import annotations
 from tools.size import code_lines, sizes
 
 BUDGET = {
-    "ropewalk/(modules)": 3701,
+    "ropewalk/(modules)": 3717,
     "ropewalk/api": 3269,
     "ropewalk/attention": 1074,
     "ropewalk/audit": 1717,
     "ropewalk/cli": 871,
     "ropewalk/costs": 842,
     "ropewalk/data": 1674,
-    "ropewalk/evaluation": 9243,
+    "ropewalk/evaluation": 9261,
     "ropewalk/exporting": 1747,
     "ropewalk/gguf": 2980,
-    "ropewalk/models": 4202,
+    "ropewalk/models": 4212,
     "ropewalk/number_formats": 1144,
     "ropewalk/pipeline": 2172,
     "ropewalk/planning": 1112,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44381,
+    "tests": 44474,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

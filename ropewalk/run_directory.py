@@ -386,10 +386,10 @@ def check_run_place(path: Path, apart_from: Iterable[Path] = ()) -> None:
     if os.path.lexists(path) and not path.is_dir():
         what = "a link to nothing" if path.is_symlink() else "a file"
         raise InvalidValue("run", str(path), f"is {what}, not a folder", "give a folder's name")
-    nearest = next(parent for parent in place.parents if parent.exists())
+    nearest = next(each for each in (place, *place.parents) if each.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise InvalidValue(
-            "run", str(path), f"cannot be created in {nearest}", "choose another place"
+            "run", str(path), f"files cannot be created in {nearest}", "choose another place"
         )
     check_place(place, key="run", sources=apart_from)
 

@@ -44,7 +44,7 @@ from typing import (
 
 from ropewalk.blocks import Block, Paragraph
 from ropewalk.chart import Chart, TileGrid
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InputError, InvalidValue, RopewalkError
 from ropewalk.untrusted import (
     Fields,
     list_value,
@@ -181,6 +181,20 @@ class Result(Value):
 
     rows_in: ClassVar[str] = ""
     """The field with the rows of `to_rows`."""
+
+    @classmethod
+    def from_json(cls, value: object, path: str = "") -> Self:
+        """The value that this JSON was made of; one that cannot be shown is none."""
+        try:
+            built = super().from_json(value, path)
+            list(built.blocks())
+        except (RopewalkError, MemoryError):
+            raise
+        except Exception as error:
+            where = (path or cls.__name__.lower()).rstrip(": ")
+            said = f"it cannot be shown ({type(error).__name__}: {error})"
+            raise InputError(f"{where}: parts contradict each other: {said}; {RESTORE}") from None
+        return built
 
     def to_rows(self) -> list[dict[str, Any]]:
         """The result as a table: a dict for each row, as `pandas.DataFrame` takes them.

@@ -379,6 +379,15 @@ def test_a_place_that_cannot_be_a_run_directory_is_named(tmp_path: Path) -> None
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_a_folder_of_ones_own_in_one_that_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a folder that a container is given."""
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    (tmp_path / "own").mkdir()
+    RunDirectory(tmp_path / "own", "test", {}).close()
+
+
 def test_a_run_is_not_kept_in_its_model(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     with pytest.raises(InputError, match="never written to"):

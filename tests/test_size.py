@@ -5,7 +5,7 @@ from __future__ import annotations
 from tools.size import code_lines, sizes
 
 BUDGET = {
-    "ropewalk/(modules)": 3704,
+    "ropewalk/(modules)": 3716,
     "ropewalk/api": 3273,
     "ropewalk/attention": 1074,
     "ropewalk/audit": 1720,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2552,
     "ropewalk/theory": 784,
     "ropewalk/training": 2786,
-    "tests": 44419,
+    "tests": 44431,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
-from ropewalk.errors import InvalidValue
+from ropewalk.errors import InputError, InvalidValue
 from ropewalk.progress import Status
 from ropewalk.theory.asymptote import asymptotic_base
 from ropewalk.theory.bound import infima, islands, safe_bases
@@ -113,3 +113,11 @@ def test_progress_names_what_is_computed() -> None:
 def test_bad_input_is_named(arguments: dict[str, Any], key: str) -> None:
     with pytest.raises(InvalidValue, match=key):
         rw.bound(**arguments)
+
+
+def test_a_result_whose_parts_contradict_each_other_is_refused_when_it_is_read() -> None:
+    own = rw.bound([4096, 8192])
+    value: Any = own.to_json()
+    value["rows"][0]["published"] = {"unknown2024": 1.0}
+    with pytest.raises(InputError, match=r"parts contradict.* restore the file"):
+        type(own).from_json(value)

@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44401,
+    "tests": 44402,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -14,7 +14,7 @@ BUDGET = {
     "ropewalk/data": 1674,
     "ropewalk/evaluation": 9212,
     "ropewalk/exporting": 1747,
-    "ropewalk/gguf": 2978,
+    "ropewalk/gguf": 2979,
     "ropewalk/models": 4184,
     "ropewalk/number_formats": 1141,
     "ropewalk/pipeline": 2154,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2552,
     "ropewalk/theory": 784,
     "ropewalk/training": 2786,
-    "tests": 44431,
+    "tests": 44436,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -121,13 +121,13 @@ def setting_in(
     setting = _plainest(arch, schedule, own_yarn=not (by_factors and arch.honours_factors))
     growth = log_growth(setting.yarn) if setting.yarn > 1 else 1
     setting = replace(setting, attention=attention / growth)
-    if abs(setting.attention - 1) < _CLOSE or (not arch.attn_factor and attention == 1):
+    if abs(setting.attention - 1) < _CLOSE:
         return replace(setting, attention=1.0)
     if not arch.attn_factor:
         raise Unsupported(
             f"architecture {arch.name}: normalises queries and keys after rotating them, so that "
             f"an attention scaling of {attention:.6g} has no effect; plan with an attention "
-            "scaling of 1"
+            f"scaling of {growth:.6g}"
         )
     return replace(setting, said=f"{setting.said}, {_ATTENTION} = {setting.attention:.6g}")
 
@@ -262,7 +262,8 @@ def expressible(schedule: RotarySchedule, *, own_attention: bool = False) -> Rot
 
 def nearest(header: GGUFHeader, schedule: RotarySchedule) -> RotarySchedule:
     """The nearest schedule that a file of this architecture can state."""
-    return expressible(schedule, own_attention=has_own_windows(header))
+    fixed = has_own_windows(header) or not architecture(header.architecture).attn_factor
+    return expressible(schedule, own_attention=fixed)
 
 
 def nearest_in_words(header: GGUFHeader, schedule: RotarySchedule) -> str:

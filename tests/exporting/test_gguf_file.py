@@ -513,6 +513,11 @@ def test_what_llama_cpp_cannot_say_is_refused(sources: Path, tmp_path: Path) -> 
     assert setting_of(normed, schedule).by_flags
     with pytest.raises(Unsupported, match=r"an attention scaling of 1\.1 has no effect"):
         setting_of(normed, replace(schedule, attention_scaling=1.1))
+    file = tiny_architectures.made(tmp_path / "normed.gguf", "hunyuan-dense")
+    for method in ("llama3", "yarn"):  # llama.cpp multiplies by its own factor, without effect
+        plan = rw.plan(file, to=192, method=method).plan
+        export(file, plan, tmp_path / "near.gguf", overwrite=True, approximate=True)
+        assert audit(tmp_path / "near.gguf", run=False).verdict != "wrong"
     other = header_only(tmp_path / "other.gguf")
     with pytest.raises(InvalidValue, match="this file has heads of 16"):
         export(other, plan_of(sources / "F32.gguf", "linear"), tmp_path / "b.gguf")

@@ -14,7 +14,7 @@ BUDGET = {
     "ropewalk/data": 1674,
     "ropewalk/evaluation": 9243,
     "ropewalk/exporting": 1747,
-    "ropewalk/gguf": 2980,
+    "ropewalk/gguf": 2981,
     "ropewalk/models": 4202,
     "ropewalk/number_formats": 1144,
     "ropewalk/pipeline": 2172,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2603,
     "ropewalk/theory": 787,
     "ropewalk/training": 2795,
-    "tests": 44402,
+    "tests": 44405,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

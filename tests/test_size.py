@@ -14,19 +14,19 @@ BUDGET = {
     "ropewalk/data": 1674,
     "ropewalk/evaluation": 9212,
     "ropewalk/exporting": 1747,
-    "ropewalk/gguf": 2979,
+    "ropewalk/gguf": 2980,
     "ropewalk/models": 4184,
     "ropewalk/number_formats": 1141,
     "ropewalk/pipeline": 2154,
     "ropewalk/planning": 1096,
     "ropewalk/reports": 1909,
     "ropewalk/rotation": 550,
-    "ropewalk/runtimes": 3996,
+    "ropewalk/runtimes": 3999,
     "ropewalk/scaling": 593,
     "ropewalk/searching": 2552,
     "ropewalk/theory": 784,
     "ropewalk/training": 2786,
-    "tests": 44436,
+    "tests": 44439,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -227,7 +227,7 @@ def _scaled(header: GGUFHeader, plain: RotarySchedule, context: int) -> RotarySc
     factor, arch = factor_of(header), architecture(header.architecture)
     attention = (arch.attn_factor and header.number("rope.scaling.attn_factor")) or 1.0
     scaled = plain
-    if kind == "linear" and factor > 1:
+    if kind in ("linear", "longrope") and factor > 1:  # which llama.cpp applies under both
         scaled = linear.schedule(plain, context, factor=factor)
     elif kind == "yarn" and factor > 1:
         fast, slow = _betas(header)
@@ -256,6 +256,7 @@ def unplanned(header: GGUFHeader) -> str:
     keys = ["rope.scaling.alpha", "rope.scaling.yarn_log_multiplier"]
     if architecture(header.architecture).windows not in ("none", "own") and window_of(header):
         keys += ["rope.freq_base_swa", "rope.dimension_count_swa"]
+        keys += ["rope.scaling.factor"] * (scaling_type(header) == "none" and factor_of(header) > 1)
     for key in keys:
         neutral = header.number(key.removesuffix("_swa")) if key.endswith("_swa") else 0
         if (stated := header.number(key)) not in (None, neutral):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ropewalk.context_plan import SLIDING_ATTENTION, ContextPlan, PlanStep
-from ropewalk.errors import MissingExtra, RopewalkError, Unsupported
+from ropewalk.errors import InvalidValue, MissingExtra, RopewalkError, Unsupported
 from ropewalk.exporting.exported import Lines
 from ropewalk.extras import required_by
 from ropewalk.models.config import Config, ConfigReader, text_config
@@ -51,6 +51,9 @@ class Transformers(FolderTarget):
         def seen(reader: ConfigReader, rope: Config) -> tuple[PlanStep, ...]:
             if reader.model_type in _NOT_STOCK:
                 raise Unsupported(f"model type {reader.model_type!r} is not known to transformers")
+            if reader.family.steps_log_n and GROWTH_IN_ROPE not in rope:
+                rule = "is missing in a rope setting, and the class computes with it"
+                raise InvalidValue(GROWTH_IN_ROPE, None, rule, "write it (ropewalk export does)")
             if reader.one_base and rope["layer_type"] == SLIDING_ATTENTION:
                 rope = {**rope, "rope_theta": reader.family.defaults["rope_theta"]}
             return _steps(reader, rope)

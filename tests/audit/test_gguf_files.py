@@ -164,12 +164,14 @@ def test_a_broken_file_is_named_beside_its_plan(
         ("hunyuan-dense", "rope.scaling.alpha"),
         ("deepseek2", "rope.scaling.yarn_log_multiplier"),
         ("gemma2", "rope.freq_base_swa"),
+        ("gemma2", "rope.scaling.factor"),  # of the type none, and yet its windows follow it
     ],
 )
 def test_a_key_that_no_plan_expresses_leaves_the_rotation_open(
     architecture: str, key: str, tmp_path: Path
 ) -> None:
-    path = header_only(tmp_path / "a.gguf", architecture=architecture, keys={key: 4.0})
+    keys: dict[str, Any] = {key: 4.0, "rope.scaling.type": "none"}
+    path = header_only(tmp_path / "a.gguf", architecture=architecture, keys=keys)
     assert f"llama.cpp: what {key} = 4 does" in audit(path, run=False).summary()
     assert f"what {key} = 4 does" in assumptions(read_header(path))[-1]
 

@@ -59,10 +59,11 @@ def test_the_older_key_of_the_factor_is_read_where_the_newer_is_missing(tmp_path
         assert plan.longest().rescale_factors == pytest.approx(np.full(PAIRS, expected))
 
 
-@pytest.mark.parametrize("stated", [{}, {"rope.scaling.type": "none"}])
-def test_a_factor_without_a_type_is_linear(stated: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [None, "none", "longrope"])
+def test_a_factor_without_a_type_is_linear(kind: str | None, tmp_path: Path) -> None:
+    stated = {"rope.scaling.type": kind} if kind else {}
     plan = plan_of(tmp_path, keys={"rope.scaling.factor": 4.0, **stated})
-    expected = 1.0 if stated else 4.0
+    expected = 1.0 if kind == "none" else 4.0
     assert plan.longest().rescale_factors == pytest.approx(np.full(PAIRS, expected))
 
 

@@ -19,7 +19,7 @@ from inspect import Parameter, cleandoc, signature
 from numbers import Integral
 from pathlib import Path
 from textwrap import fill
-from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_type_hints
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from ropewalk.errors import InputError
 from ropewalk.extras import required_by
@@ -157,8 +157,10 @@ def taken(
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    names = Names(vars(sys.modules[function.__module__]))
-    return get_type_hints(function, localns=names, include_extras=True)
+    # From Python 3.14 on, get_type_hints copies names into a dict that has no more than these.
+    own = vars(sys.modules[function.__module__])
+    names = Names(own)
+    return {name: eval(text, own, names) for name, text in function.__annotations__.items()}
 
 
 def describe(verb: Any) -> None:

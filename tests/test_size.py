@@ -5,7 +5,7 @@ from __future__ import annotations
 from tools.size import code_lines, sizes
 
 BUDGET = {
-    "ropewalk/(modules)": 3716,
+    "ropewalk/(modules)": 3717,
     "ropewalk/api": 3273,
     "ropewalk/attention": 1074,
     "ropewalk/audit": 1720,

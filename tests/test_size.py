@@ -15,7 +15,7 @@ BUDGET = {
     "ropewalk/evaluation": 9212,
     "ropewalk/exporting": 1747,
     "ropewalk/gguf": 2980,
-    "ropewalk/models": 4184,
+    "ropewalk/models": 4185,
     "ropewalk/number_formats": 1141,
     "ropewalk/pipeline": 2154,
     "ropewalk/planning": 1096,

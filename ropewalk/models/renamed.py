@@ -8,7 +8,8 @@ from typing import Any
 
 def cache_name(model: Any) -> str:
     """The cache's, as an argument of a forward and in its output."""
-    return "cache" if "cache" in signature(model.forward).parameters else "past_key_values"
+    forward = getattr(model, "_orig_mod", model).forward  # that of torch.compile names none
+    return "cache" if "cache" in signature(forward).parameters else "past_key_values"
 
 
 def recompute_name(arguments: type) -> str:

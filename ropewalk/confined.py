@@ -89,10 +89,9 @@ class Confined:
         self._end: Callable[[], object] = lambda: None
         _all.add(self)
 
-    @property
-    def largest(self) -> int:
-        """The largest id of the tokenizer."""
-        token: int = self._tokenizer("largest", 0)[0]
+    def largest(self, named: Sequence[str]) -> int:
+        """The largest id of the tokenizer, with the tokens that its settings name."""
+        token: int = self._tokenizer("largest", 0, named=named)[0]
         return token
 
     def encode(self, texts: Sequence[str], *, special: bool, split: bool = False) -> list[Numbers]:

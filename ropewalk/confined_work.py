@@ -36,9 +36,13 @@ def load(text: str) -> tuple[None, bytes]:
     return None, b""
 
 
-def largest() -> tuple[int, bytes]:
-    """The largest id of the tokenizer."""
-    return max(_tokenizer.get_vocab(with_added_tokens=True).values(), default=-1), b""
+def largest(named: list[str]) -> tuple[int, bytes]:
+    """The largest id of the tokenizer, to which transformers adds the tokens that are named."""
+    ids = [*_tokenizer.get_vocab(with_added_tokens=True).values(), -1]
+    new = {text for text in named if _tokenizer.token_to_id(text) is None}
+    size = _tokenizer.get_vocab_size(with_added_tokens=False)
+    first = max(size, *(each + 1 for each in _tokenizer.get_added_tokens_decoder()), 0)
+    return max(*ids, first + len(new) - 1 if new else -1), b""
 
 
 def encode(texts: list[str], special: bool, split: bool) -> tuple[list[int], bytes]:

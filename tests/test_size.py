@@ -5,10 +5,10 @@ from __future__ import annotations
 from tools.size import code_lines, sizes
 
 BUDGET = {
-    "ropewalk/(modules)": 3717,
+    "ropewalk/(modules)": 3720,
     "ropewalk/api": 3273,
     "ropewalk/attention": 1074,
-    "ropewalk/audit": 1720,
+    "ropewalk/audit": 1729,
     "ropewalk/cli": 871,
     "ropewalk/costs": 842,
     "ropewalk/data": 1674,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2552,
     "ropewalk/theory": 784,
     "ropewalk/training": 2786,
-    "tests": 44439,
+    "tests": 44453,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

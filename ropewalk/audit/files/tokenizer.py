@@ -81,9 +81,9 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
         if problem := _misstated(settings, {"__type"}) or _misstated(special, {"content"}):
             return wrong("tokenizer", _broken(problem))
         with required_by("loading the tokenizer"):
-            loaded = (
-                _fast(folder, settings) if files[0] == FAST else _older(folder, files, settings)
-            )
+            named = [*_named(settings, special, more)]
+            is_fast = files[0] == FAST
+            loaded = _fast(folder, settings, named) if is_fast else _older(folder, files, settings)
         added = list(_added(settings, more))
         broken = broken_templates(folder, _templates(folder, settings, beside.get(TEMPLATE, {})))
         if broken:
@@ -107,7 +107,7 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
         said = f"{files[0]} loads; the size of the vocabulary is stated nowhere"
         return unknown("tokenizer", said, "add vocab_size to the config")
     if largest >= most or min(loaded.probe) < 0:
-        said = f"{files[0]} has the id {largest:,}, and the vocabulary has {most:,} rows"
+        said = f"the tokenizer has the id {largest:,}, and the vocabulary has {most:,} rows"
         return wrong("tokenizer", _beyond(said))
     return passed("tokenizer", f"{files[0]} loads, its largest id {largest:,} of {most:,}")
 
@@ -195,19 +195,19 @@ def _misstated(settings: Config, needed: set[str]) -> str:
     return ""
 
 
-def _fast(folder: Path, settings: Config) -> _Loaded:
+def _fast(folder: Path, settings: Config, named: Sequence[str]) -> _Loaded:
     import tokenizers  # noqa: F401  # so that it is named if it is not installed
 
     child = trial(folder, PROBE)
     if child is None:
         raise InputError(f"{FAST}: is not a file")
     plain, probe = (child.encode([PROBE], special=each)[0].tolist() for each in (False, True))
-    named = settings.get("tokenizer_class")
+    kind = settings.get("tokenizer_class")
     # These take the file as it is. Other classes make steps of their own, with or without a file.
-    usual = named in _GENERAL or settings.get("auto_map") or find_spec("transformers") is None
+    usual = kind in _GENERAL or settings.get("auto_map") or find_spec("transformers") is None
     same = usual or _tokens(_by_class(folder, FAST), FAST, special=False) == plain
-    other = f"{named or 'the class of the model type'} makes other tokens of a text than {FAST}"
-    return _Loaded(child.largest, probe, "" if same else other)
+    other = f"{kind or 'the class of the model type'} makes other tokens of a text than {FAST}"
+    return _Loaded(child.largest(named), probe, "" if same else other)
 
 
 def _older(folder: Path, files: Sequence[str], settings: Config) -> _Loaded:
@@ -265,6 +265,18 @@ def _added(settings: Config, more: Config) -> Iterator[int]:
     for written in added if isinstance(added, dict) else ():
         if written.isascii() and written.isdigit() and len(written) < 20:
             yield int(written)
+
+
+def _named(settings: Config, special: Config, more: Config) -> Iterator[str]:
+    """The tokens that settings name; transformers adds those that are new to the tokenizer."""
+    numbered = settings.get("added_tokens_decoder")
+    stated = settings if numbered is not None else {**settings, **special}
+    values = [stated.get(key) or () for key in (*_TOKENS, *_MORE_TOKENS)]
+    for value in (*values, numbered or {}):
+        is_one = isinstance(value, str) or "content" in value
+        for each in [value] if is_one else value.values() if isinstance(value, Mapping) else value:
+            yield each["content"] if isinstance(each, Mapping) else each
+    yield from more
 
 
 def _vocabulary(config: Config, rows: int | None) -> int | None:

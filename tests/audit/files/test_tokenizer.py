@@ -92,6 +92,20 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "tokenizer-broken",
         "is not JSON",
     ),
+    "a padding token without a row": (
+        lambda folder: edit(
+            folder / "tokenizer_config.json", lambda own: own.update(pad_token="[PAD]")
+        ),
+        "token-beyond-vocabulary",
+        "has the id 1,024, and the vocabulary has 1,024 rows",
+    ),
+    "a special token without a row, in a file of its own": (
+        lambda folder: (folder / "special_tokens_map.json").write_text(
+            '{"additional_special_tokens": ["<a>", {"content": "<b>"}]}'
+        ),
+        "token-beyond-vocabulary",
+        "has the id 1,025",
+    ),
     "an added token too large": (
         lambda folder: edit(
             folder / "tokenizer_config.json",

@@ -21,12 +21,12 @@ BUDGET = {
     "ropewalk/planning": 1096,
     "ropewalk/reports": 1909,
     "ropewalk/rotation": 550,
-    "ropewalk/runtimes": 3999,
+    "ropewalk/runtimes": 4007,
     "ropewalk/scaling": 593,
     "ropewalk/searching": 2552,
     "ropewalk/theory": 784,
     "ropewalk/training": 2786,
-    "tests": 44453,
+    "tests": 44456,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

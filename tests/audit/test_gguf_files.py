@@ -158,6 +158,11 @@ def test_a_broken_file_is_named_beside_its_plan(
     assert trap in named(path, searched(tmp_path / "b.gguf"))
 
 
+def test_factors_that_are_not_above_zero_are_named_whatever_the_plan(tmp_path: Path) -> None:
+    path = header_only(tmp_path / "a.gguf", tensors={FREQUENCIES: -np.ones_like(FACTORS)})
+    assert "frequencies-differ" in named(path)
+
+
 @pytest.mark.parametrize(
     ("architecture", "key"),
     [

@@ -70,6 +70,14 @@ def _of_factors(header: GGUFHeader) -> Iterator[Finding]:
                 "llama.cpp refuses the file",
                 f"write {geometry.pairs} factors in F32",
             )
+        elif not np.all((factors := header.floats(name)) > 0):
+            yield Finding(
+                "frequencies-differ",
+                _RUNTIMES,
+                f"{name} holds {np.min(factors):g}, and a factor must be above 0",
+                "that pair turns backwards, or makes no number",
+                "export the plan again (ropewalk export)",
+            )
 
 
 def _of_settings(header: GGUFHeader) -> Iterator[Finding]:

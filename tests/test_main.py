@@ -203,7 +203,8 @@ def test_a_terminal_of_no_columns_loses_no_result(
 
 def test_a_path_that_is_too_long_is_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["methods", "--plugin", "x" * 5000]) == 2
-    assert "File name too long" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "File name too long" in told or "there is no such file" in told  # from Python 3.14 on
 
 
 @pytest.mark.parametrize("path", ["loop", "loop/x", "x" * 5000, "a/" * 1000])

@@ -12,7 +12,7 @@ BUDGET = {
     "ropewalk/cli": 871,
     "ropewalk/costs": 842,
     "ropewalk/data": 1674,
-    "ropewalk/evaluation": 9212,
+    "ropewalk/evaluation": 9210,
     "ropewalk/exporting": 1747,
     "ropewalk/gguf": 2980,
     "ropewalk/models": 4185,

@@ -96,17 +96,15 @@ def _seems_cut(failing: Sequence[DocumentAnswers], reads: bool | None) -> list[C
         if not each.refused
         for depth, right in zip(each.depths, each.right, strict=True)
     )
-    best = None
+    borders = []
     for i in range(ENOUGH, len(facts) - ENOUGH + 1):
         near = sum(right for _, right in facts[:i])
         far = sum(right for _, right in facts[i:])
         if near >= NEAR * i and far <= FAR * (len(facts) - i):
-            best = max(best or (0, 0), (near - far, i))
-    if best is None:
+            borders.append((far + i - near, facts[i - 1][0]))  # facts on the wrong side
+    if not borders:
         return []
-    words = (
-        f"finds facts in about the last {facts[best[1] - 1][0]:,.0f} tokens and hardly any before"
-    )
+    words = f"finds facts in about the last {min(borders)[1]:,.0f} tokens and hardly any before"
     if reads:
         words += (
             ", though it reads them: a scaling is lost (`against` shows it), or the model itself"

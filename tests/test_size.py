@@ -8,14 +8,14 @@ BUDGET = {
     "ropewalk/(modules)": 3720,
     "ropewalk/api": 3273,
     "ropewalk/attention": 1074,
-    "ropewalk/audit": 1729,
+    "ropewalk/audit": 1731,
     "ropewalk/cli": 871,
-    "ropewalk/costs": 842,
+    "ropewalk/costs": 865,
     "ropewalk/data": 1674,
     "ropewalk/evaluation": 9210,
     "ropewalk/exporting": 1747,
     "ropewalk/gguf": 2980,
-    "ropewalk/models": 4185,
+    "ropewalk/models": 4186,
     "ropewalk/number_formats": 1141,
     "ropewalk/pipeline": 2154,
     "ropewalk/planning": 1096,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2552,
     "ropewalk/theory": 784,
     "ropewalk/training": 2786,
-    "tests": 44457,
+    "tests": 44476,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

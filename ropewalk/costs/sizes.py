@@ -42,6 +42,8 @@ PATTERNS = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4}
 """For configs that list no layer types: every n-th layer has no window."""
 SLIDING = ("sliding_attention", "chunked_attention", "sliding", "local")
 LINEAR = ("linear_attention", "mamba", "conv", "recurrent")
+COMPRESSED = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
+"""DeepSeek-V4's layers that keep one latent for so many tokens, unless compress_rates differs."""
 KEY_HEADS = "num_key_value_heads"
 _MOST, _MOST_LAYERS = 2**40, 4096
 
@@ -58,10 +60,13 @@ class Layer:
     window: int | None = None
     width: int = 0
     """The width of all heads: products of a pair of positions for its score, and its value."""
+    compressed: float = 0.0
+    """Numbers for each token of the whole text, where `keeps` is for those of the window."""
 
     def kept(self, length: int) -> int:
         """Numbers kept of a text."""
-        return self.keeps * min(length, self.window or length) + self.state
+        near = self.keeps * min(length, self.window or length)
+        return near + int(self.compressed * length) + self.state
 
     def pairs(self, length: int) -> float:
         """Pairs of positions that it compares in a text."""
@@ -216,16 +221,22 @@ class _Text:
 
     # --- layers ------------------------------------------------------------------------------
 
+    def names(self, count: int) -> list[str]:
+        """The types of the layers, if they are stated; DeepSeek-V4's own config has their rates."""
+        keys = ("layer_types", "layers_block_type", "compress_ratios")
+        key = next((key for key in keys if self.get(key)), "")
+        stated = self.get(key) if key else []
+        if key and (not isinstance(stated, list | tuple) or len(stated) < count):
+            rule = f"must list the {count} layers that num_hidden_layers says"
+            raise InvalidValue(key, stated, rule, "correct the config")
+        by_rate = {0: "sliding", **{rate: name for name, rate in COMPRESSED.items()}}
+        return [by_rate.get(x, "") if isinstance(x, int) else str(x) for x in stated[:count]]
+
     def kinds(self) -> list[Kind]:
         count = self.count("num_hidden_layers", self.need("num_hidden_layers"), 1, _MOST_LAYERS)
         window = self.number("sliding_window")
-        key = "layer_types" if self.get("layer_types") else "layers_block_type"
-        stated = self.get(key)
-        if stated:
-            if not isinstance(stated, list | tuple) or len(stated) < count:
-                rule = f"must list the {count} layers that num_hidden_layers says"
-                raise InvalidValue(key, stated, rule, "correct the config")
-            return [self._kind(str(name), window) for name in stated[:count]]
+        if names := self.names(count):
+            return [self._kind(name, window) for name in names]
         every = self.number("full_attention_interval")
         if every:
             return ["full" if (i + 1) % every == 0 else "linear" for i in range(count)]
@@ -248,6 +259,7 @@ class _Text:
         latent, turned = self.number("kv_lora_rank"), self.number("qk_rope_head_dim")
         of_latents = self.number("qk_nope_head_dim") + turned + self.number("v_head_dim")
         kinds = self.kinds()
+        names = self.names(len(kinds))
         stored = len(kinds) - self.number("num_kv_shared_layers")
         layers = []
         for i, kind in enumerate(kinds):
@@ -255,6 +267,9 @@ class _Text:
                 layers.append(Layer(kind, 0, state=self._state()))
                 continue
             at = window if kind == "sliding" else None
+            if names and names[i] in COMPRESSED:
+                layers.append(self._compressed(names[i]))
+                continue
             keeps, width = latent + turned, heads * of_latents // 2
             if not latent:
                 head, key_heads = self._heads(i, kind)
@@ -264,6 +279,20 @@ class _Text:
             else:
                 layers.append(Layer("latent" if latent else kind, keeps, window=at, width=width))
         return layers
+
+    def _compressed(self, name: str) -> Layer:
+        """A layer of DeepSeek-V4: one latent a token in a window, and one for many before it."""
+        stated = self.get("compress_rates")
+        rates = {**COMPRESSED, **(stated if isinstance(stated, dict) else {})}
+        rate = self.count("compress_rates", rates[name], 1)
+        index = self.number("index_head_dim") if name == "compressed_sparse_attention" else 0
+        return Layer(
+            "latent",
+            self.head,
+            window=self.number("sliding_window", least=1),
+            width=self.need("num_attention_heads") * self.head,
+            compressed=(self.head + index) / rate,
+        )
 
     def _heads(self, i: int, kind: Kind) -> tuple[int, int]:
         """The size of a layer's heads, and its key heads: Gemma 4's full layers have their own."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, DynamicCache
 
-from ropewalk.costs.sizes import BY_FORMULA, Layer, empty_model, sizes_of
+from ropewalk.costs.sizes import BY_FORMULA, COMPRESSED, Layer, empty_model, sizes_of
 from ropewalk.errors import InvalidValue, RopewalkError
 from ropewalk.models import catalogue
 from ropewalk.models.renamed import cache_name
@@ -130,6 +130,27 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
         },
     ),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "rate"), COMPRESSED.items())
+def test_the_cache_of_compressed_keys_grows_as_in_stock_transformers(name: str, rate: int) -> None:
+    sizes = {"index_n_heads": 2, "index_head_dim": 16, "index_topk": 8, "o_groups": 2}
+    sizes |= {"q_lora_rank": 16, "o_lora_rank": 16, "n_routed_experts": 4, "head_dim": 32}
+    small = {**SMALL, **sizes, "num_hidden_layers": 2, "sliding_window": 16}
+    config = CONFIG_MAPPING["deepseek_v4"](**small, layer_types=[name] * 2)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    kept = []
+    for length in (512, 1024):
+        with torch.no_grad():
+            output = model(torch.zeros(1, length, dtype=torch.long), use_cache=True)
+        cache = getattr(output, cache_name(model))
+        kept.append(sum(v.numel() for c in cache.layers for v in c.compressed_kv.values()))
+    written = {**json.loads(config.to_json_string(use_diff=False)), "model_type": "deepseek_v4"}
+    first, second = (sizes_of(written).cache(length) for length in (512, 1024))
+    assert second - first == kept[1] - kept[0]
+    assert first == kept[0] + 2 * 16 * 32, "and the window, which keeps keys as values too"
+    by_rate = {k: v for k, v in written.items() if k not in ("layer_types", "compress_rates")}
+    assert sizes_of({**by_rate, "compress_ratios": [rate] * 2}).cache(1024) == second
 
 
 @pytest.mark.parametrize(("model_type", "values"), KINDS, ids=[kind for kind, _ in KINDS])

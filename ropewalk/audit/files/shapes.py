@@ -33,6 +33,8 @@ Wanted = dict[str, tuple[int | None, ...]]
 
 USUAL = frozenset(NAMINGS)
 """Model types whose every tensor of these names has these shapes, as their tiny models show."""
+_RENAMED = ("cosmos3_omni", "qianfan_ocr")
+"""Model types that save the text model in them under other names than its own."""
 _TYING = {
     *("cohere", "cohere2", "ernie4_5", "gemma", "gemma2", "gemma3_text", "smollm3", "starcoder2"),
     *("qwen2_5_vl_text", "qwen2_vl_text", "qwen3_vl_text", "qwen3_vl_moe_text"),
@@ -86,8 +88,9 @@ def check_shapes(tensors: Shapes, config: Config) -> Compared:
     if not problems and reader.path and not others:
         said = "the config has more than a text model, and no tensor is of another part"
         return Compared(unknown=said, rows=rows)
-    if quantised(config) or reader.model_type not in USUAL:
-        why = f"the naming of model type {reader.model_type[:40]!r} is not known here"
+    kind = reader.outer_type if reader.outer_type in _RENAMED else reader.model_type
+    if quantised(config) or kind not in USUAL:
+        why = f"the naming of model type {kind[:40]!r} is not known here"
         why = "the weights are quantised" if quantised(config) else why
         first = f" ({problems[0]})" if problems else ""
         said = f"not all shapes are compared with the config: {why}{first}"

@@ -200,6 +200,7 @@ class ConfigKeys:
     def is_encoder(self) -> bool:
         """True if it predicts no next token: by its type, or by keys under which all see all."""
         both = self.config.get("use_bidirectional_attention") in (True, "all")
+        both &= self.outer_type != "paligemma"  # it sees a whole prompt, and writes
         return both or self.flag("is_causal") is False or self.model_type in ENCODERS
 
     @property

@@ -20,6 +20,7 @@ from ropewalk.errors import Unsupported
 from ropewalk.gguf.cache import TYPES
 from ropewalk.gguf.facts import Facts
 from ropewalk.lengths import MAX_MEASURED_LENGTH, format_length
+from ropewalk.models.config import ConfigReader
 from ropewalk.models.source import Source, resolve
 from ropewalk.options import Option, called, command
 from ropewalk.torchrun import check_heads
@@ -125,6 +126,7 @@ def fits(row: CostRow) -> str:
     return f"{verdict}; {row.change.told} fits ({row.change.bytes / GIB:,.1f} GiB)"
 
 
+_TEXT_ALONE = "only the part that reads text is counted; parts for pictures or sound need more room"
 _PARTS = {"weights": "the weights", "cache": "the cache", "loss": "the loss"}
 
 
@@ -181,7 +183,10 @@ def calculated(
         memory=work.machine.memory,
         weights=work.sizes.weights,
         rows=rows,
-        assumptions=tuple(_assumptions(work, rows)),
+        assumptions=(
+            *_assumptions(work, rows),
+            *([_TEXT_ALONE] if ConfigReader(config_of(source)).path else []),
+        ),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import ropewalk as rw
@@ -55,3 +57,9 @@ def test_bad_input_is_named() -> None:
         rw.cost(BUNDLED, "long")
     with pytest.raises(rw.RopewalkError, match="vocab_size = None"):
         rw.cost("llama-7b")
+
+
+def test_parts_that_read_no_text_are_named_as_left_out() -> None:
+    config = Path(__file__).parents[1] / "golden" / "configs" / "gemma-3-4b.json"
+    assert "only the part that reads text" in rw.cost(config).assumptions[-1]
+    assert "only the part" not in str(rw.cost(BUNDLED).assumptions)

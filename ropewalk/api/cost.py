@@ -15,7 +15,7 @@ from ropewalk.costs.forwards import Forwards
 from ropewalk.costs.llama_cpp import LlamaCppCost
 from ropewalk.costs.machines import HERE, Machine, machine
 from ropewalk.costs.memory_and_time import GIB, UseCost, Way, Workload, duration
-from ropewalk.costs.sizes import config_of, sizes_of
+from ropewalk.costs.sizes import BY_FORMULA, config_of, sizes_of
 from ropewalk.errors import Unsupported
 from ropewalk.gguf.cache import TYPES
 from ropewalk.gguf.facts import Facts
@@ -176,6 +176,8 @@ def calculated(
     work = _work(source, length, HERE if on is None else on)
     work = replace(work, number=estimates.BYTES.get(dtype, work.number))
     rows = tuple(_row(work, row) for row in estimates.rows(work, ways(work)))
+    reader = ConfigReader(config_of(source))
+    alone = reader.path and reader.model_type in BY_FORMULA  # others are counted as a whole
     return Cost(
         model=source.name,
         length=length,
@@ -183,10 +185,7 @@ def calculated(
         memory=work.machine.memory,
         weights=work.sizes.weights,
         rows=rows,
-        assumptions=(
-            *_assumptions(work, rows),
-            *([_TEXT_ALONE] if ConfigReader(config_of(source)).path else []),
-        ),
+        assumptions=(*_assumptions(work, rows), *([_TEXT_ALONE] if alone else [])),
     )
 
 

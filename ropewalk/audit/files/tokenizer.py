@@ -271,11 +271,11 @@ def _named(settings: Config, special: Config, more: Config) -> Iterator[str]:
     """The tokens that settings name; transformers adds those that are new to the tokenizer."""
     numbered = settings.get("added_tokens_decoder")
     stated = settings if numbered is not None else {**settings, **special}
-    values = [stated.get(key) or () for key in (*_TOKENS, *_MORE_TOKENS)]
+    values: list[Any] = [stated.get(key) or () for key in (*_TOKENS, *_MORE_TOKENS)]
     for value in (*values, numbered or {}):
         is_one = isinstance(value, str) or "content" in value
         for each in [value] if is_one else value.values() if isinstance(value, Mapping) else value:
-            yield each["content"] if isinstance(each, Mapping) else each
+            yield str(each["content"] if isinstance(each, Mapping) else each)
     yield from more
 
 

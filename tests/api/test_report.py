@@ -86,11 +86,19 @@ def test_the_box_gives_the_verdict_on_the_method_that_reaches_farthest(
     monkeypatch.chdir(tmp_path)
     asked = {**SETTINGS, "tasks": ["lines", "kv"], "samples": 3}
     found = rw.evaluate(tiny.loaded(), run="a", **asked)
-    best = max(found.effective_lengths, key=lambda e: (e.passed or 0, e.standings[-1].margin))
-    assert best.standings[-1].verdict == "undecided"
+    assert found.effective_lengths[0].standings[-1].verdict == "undecided"
     read = Read(Path("a/report.html").read_bytes())
     assert ("div", {"class": "verdict", "data-word": "undecided"}) in read.elements
     assert "ropewalk evaluate --config a/run.json --samples 12 --run a-more" in read.texts["span"]
+
+
+def test_methods_that_reach_equally_far_are_told_apart_by_their_scores(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    asked: dict[str, Any] = {"tasks": ["needle", "kv"], "lengths": [512, 1024], "samples": 4}
+    found = rw.evaluate("bundled", methods=["none", "yarn"], to=2048, run=run, **asked)
+    first, second = found.effective_lengths
+    assert first.passed == second.passed
+    assert "yarn" in rw.report(run).path.read_text()
 
 
 def test_the_result_and_the_command(copied: Path, tmp_path: Path) -> None:

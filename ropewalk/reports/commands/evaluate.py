@@ -69,7 +69,7 @@ def _verdict(evaluation: Evaluated, run: RunOnDisk) -> tuple[str, str, Code | No
     named = labels(result.subject for result in evaluation.results)
     first, *others = evaluation.effective_lengths
     alike = (e for e in others if (e.group, e.criterion) == (first.group, first.criterion))
-    best = max((first, *alike), key=lambda e: (e.passed or 0, e.standings[-1].margin))
+    best = max((first, *alike), key=lambda e: (e.passed or 0, e.standings[-1].margin.value))
     name, longest = named[best.subject], best.standings[-1].length
     if best.passed == longest:
         return name, "works", Code(f"use {name} up to {format_length(longest)}.", "")

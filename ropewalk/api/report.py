@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ropewalk.arguments import as_path
-from ropewalk.errors import InputError, InvalidValue, printable
+from ropewalk.errors import InputError, InvalidValue, RopewalkError, printable
 from ropewalk.options import Argument, Option, command
 from ropewalk.outputs import check_file, write_atomically
 from ropewalk.progress import Notice
@@ -121,5 +121,7 @@ def keep_report(run: Path, notice: Notice) -> None:
     """Write the page of a run that has just finished. It must not fail for its page."""
     try:
         report(run)
-    except Exception as error:  # hours of work must not end in a fault of their page
+    except RopewalkError as error:
         notice(f"no report: {error}")
+    except Exception as error:  # hours of work must not end in a fault of their page
+        notice(f"no report: unexpected {type(error).__name__}: {error}; please report it")

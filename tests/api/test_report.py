@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -330,12 +331,17 @@ def test_a_pipe_among_the_files_is_not_waited_for(copied: Path) -> None:
     assert "is not a file" in refused(copied)
 
 
-def test_a_fault_of_the_page_does_not_end_the_run(copied: Path) -> None:
+def test_a_fault_of_the_page_does_not_end_the_run(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (copied / "results.json").write_text("{}")
     said: list[str] = []
     keep_report(copied, said.append)
     assert len(said) == 1
     assert said[0].startswith("no report: ")
+    monkeypatch.setattr(importlib.import_module("ropewalk.api.report"), "report", lambda _: 1 / 0)
+    keep_report(copied, said.append)
+    assert said[1].endswith("unexpected ZeroDivisionError: division by zero; please report it")
 
 
 def test_the_command_needs_no_torch_and_tells_itself(copied: Path, tmp_path: Path) -> None:

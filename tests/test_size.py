@@ -15,7 +15,7 @@ BUDGET = {
     "ropewalk/evaluation": 9210,
     "ropewalk/exporting": 1747,
     "ropewalk/gguf": 2980,
-    "ropewalk/models": 4186,
+    "ropewalk/models": 4187,
     "ropewalk/number_formats": 1141,
     "ropewalk/pipeline": 2154,
     "ropewalk/planning": 1096,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2552,
     "ropewalk/theory": 784,
     "ropewalk/training": 2786,
-    "tests": 44494,
+    "tests": 44500,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -176,7 +176,8 @@ def _one_base(reader: ConfigReader) -> Iterator[Assumption]:
 
 def _two_names(reader: ConfigReader) -> Iterator[Assumption]:
     for names in ALIASES.values():
-        stated = {n: reader.config[n] for n in names if reader.config.get(n) is not None}
+        read = (name for name in names if name not in reader.unread)
+        stated = {n: reader.config[n] for n in read if reader.config.get(n) is not None}
         first, *others = stated or [""]
         for other in others:
             if stated[other] != stated[first]:

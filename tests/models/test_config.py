@@ -402,3 +402,12 @@ def test_a_wrapper_states_only_what_differs_from_the_class_of_its_text_part() ->
 def test_each_rope_type_is_one_file() -> None:
     files = {path.stem for path in Path(rope_types.__file__).parent.glob("[a-z]*.py")}
     assert files == {*rope_types.ROPE_TYPES, "ntk_alpha"}
+
+
+def test_the_heads_of_zamba2_are_those_of_both_inputs_together() -> None:
+    """Its own configs state `kv_channels` too, which its class does not read."""
+    config = CONFIG_MAPPING["zamba2"](use_mem_rope=True)
+    assert (config.kv_channels, config.attention_head_dim) == (80, 160)
+    plan = present_plan(config)
+    assert plan.longest(plan.main_layer).geometry.head_dim == 160
+    assert assumptions(config.to_dict()) == ()

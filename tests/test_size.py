@@ -10,7 +10,7 @@ BUDGET = {
     "ropewalk/attention": 1074,
     "ropewalk/audit": 1731,
     "ropewalk/cli": 871,
-    "ropewalk/costs": 865,
+    "ropewalk/costs": 867,
     "ropewalk/data": 1674,
     "ropewalk/evaluation": 9210,
     "ropewalk/exporting": 1747,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2552,
     "ropewalk/theory": 784,
     "ropewalk/training": 2786,
-    "tests": 44500,
+    "tests": 44513,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -345,8 +345,10 @@ class _Text:
         if not self._has_experts(i):
             matrices = 2 if self.type in TWO_MATRICES else 3
             return matrices * width * self.number("intermediate_size", 4 * width)
-        always = self.number("n_shared_experts") * self._expert()
-        always += 3 * width * self.number("shared_expert_intermediate_size")
+        shared = self.number("n_shared_experts") or self.number("num_shared_experts")
+        always = shared * self._expert()
+        for key in ("shared_expert_intermediate_size", "shared_intermediate_size"):
+            always += 3 * width * self.number(key)
         return self.experts * self._expert() + always + width * self.experts
 
     def _expert(self) -> int:

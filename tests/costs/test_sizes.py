@@ -132,6 +132,21 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("model_type", "shared"),
+    [
+        ("cohere2_moe", {"num_shared_experts": 2, "num_experts": 4, "num_experts_per_tok": 2}),
+        ("granitemoeshared", {"shared_intermediate_size": 48, "num_local_experts": 4}),
+    ],
+)
+def test_experts_that_every_token_goes_through_are_counted(
+    model_type: str, shared: dict[str, Any]
+) -> None:
+    config = CONFIG_MAPPING[model_type](**{**SMALL, **shared})
+    written = {**json.loads(config.to_json_string(use_diff=False)), "model_type": model_type}
+    assert sizes_of(written).weights == pytest.approx(counted(written), rel=5e-3)
+
+
 @pytest.mark.parametrize(("name", "rate"), COMPRESSED.items())
 def test_the_cache_of_compressed_keys_grows_as_in_stock_transformers(name: str, rate: int) -> None:
     sizes = {"index_n_heads": 2, "index_head_dim": 16, "index_topk": 8, "o_groups": 2}

@@ -6,7 +6,7 @@ from tools.size import code_lines, sizes
 
 BUDGET = {
     "ropewalk/(modules)": 3720,
-    "ropewalk/api": 3279,
+    "ropewalk/api": 3282,
     "ropewalk/attention": 1074,
     "ropewalk/audit": 1731,
     "ropewalk/cli": 871,
@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2552,
     "ropewalk/theory": 784,
     "ropewalk/training": 2786,
-    "tests": 44513,
+    "tests": 44522,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

@@ -150,6 +150,17 @@ def test_a_card_that_a_person_wrote_is_kept(copied: Path) -> None:
     assert is_ours(card)
 
 
+def test_the_card_of_a_lone_export_is_written_again_and_that_of_a_run_is_not(
+    exported: Path, copied: Path, tmp_path: Path
+) -> None:
+    lone = Path(shutil.copytree(exported, tmp_path / "lone"))
+    assert rw.card(lone, base_model="org/other").base_model == "org/other"
+    assert "org/other" in (lone / CARD).read_text(encoding="utf-8")
+    alone = Path(shutil.copytree(copied / "model", tmp_path / "alone"))
+    with pytest.raises(rw.InvalidValue, match="evidence of a run that is not here"):
+        rw.card(alone, base_model="org/other")
+
+
 def other_weights(run: Path) -> None:
     shutil.rmtree(run / "model")
     plan = rw.plan("bundled", "1k", "linear").plan

@@ -23,6 +23,7 @@ from ropewalk.evaluation.statistics import (
     mean_rate,
     mean_rate_interval,
     rate_interval,
+    shares_interval,
 )
 from ropewalk.interval import Interval
 from ropewalk.records import (
@@ -154,10 +155,11 @@ def same_choices(records: Iterable[EvalRecord]) -> list[SameChoices]:
             both = [r for r in a if r.sample in other]
             shares = [fmean(map(int.__eq__, r.choices or (), other[r.sample])) for r in both]
             if shares:
-                weights, layouts = [r.weight for r in both], [r.layout for r in both]
-                ends = mean_interval(shares, weights, layouts)
-                mean = Interval.of(float(np.average(shares, weights=weights)), ends, "share")
-                pairs.append(SameChoices(task, length, first, second, mean, len(shares)))
+                tokens = fmean(len(r.choices or ()) for r in both)
+                ends = shares_interval(shares, tokens, [r.layout for r in both])
+                mean = float(np.average(shares, weights=[r.weight for r in both]))
+                share = Interval.of(mean, ends, "share")
+                pairs.append(SameChoices(task, length, first, second, share, len(shares)))
     return pairs
 
 

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from itertools import zip_longest
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -108,7 +108,9 @@ def _grid(block: Table | TileGrid, *, details: bool) -> Grid:
     for i, column in enumerate(block.columns):
         filled = [row[i].text for row in block.rows if row[i].text]
         numbers = all(map(_NUMBER.match, filled)) and max(map(len, filled), default=0) < _LONG
-        grid.add_column(column, justify="right" if i and numbers else "left", overflow="fold")
+        numbers = bool(i) and numbers  # texts are wrapped, for half a number is another number
+        side: Literal["right", "left"] = "right" if numbers else "left"
+        grid.add_column(column, justify=side, overflow="fold", no_wrap=numbers)
     for i, row in enumerate(block.rows):
         if block.groups and i and row[0].text:
             grid.add_section()
@@ -131,7 +133,7 @@ def _heat_map(block: TileGrid) -> Grid:
                 continue
             red, green = round(200 * (1 - tile.value)) + 40, round(160 * tile.value) + 40
             color = "rgb(128,128,128)" if tile.is_vague else f"rgb({red},{green},60)"
-            shades.append(Text(f" {tile.value:4.0%} ", style=f"white on {color}"))
+            shades.append(Text(f" {tile.text:>4} ", style=f"white on {color}"))
         grid.add_row(name, *shades)
     return grid
 

@@ -20,9 +20,11 @@ import pytest
 import ropewalk as rw
 from ropewalk.api.report import keep_report
 from ropewalk.errors import InputError
+from ropewalk.evaluation.effective_length import Standing
 from ropewalk.interval import Interval
 from ropewalk.progress import Status
 from ropewalk.records import EXACT_MATCH
+from ropewalk.reports.commands.evaluate import _reach
 from ropewalk.run_directory import Journal, RunDirectory, read_journal
 from ropewalk.values import decode
 from tests.api.conformance import check_command, check_result
@@ -87,7 +89,16 @@ def test_the_box_gives_the_verdict_on_the_method_that_reaches_farthest(
     monkeypatch.chdir(tmp_path)
     asked = {**SETTINGS, "tasks": ["lines", "kv"], "samples": 3}
     found = rw.evaluate(tiny.loaded(), run="a", **asked)
-    assert found.effective_lengths[0].standings[-1].verdict == "undecided"
+    one = found.effective_lengths[0]
+    assert one.standings[-1].verdict == "undecided"
+    # A method that may work comes before one that passes longer, and fails.
+    low, high = Interval(0.1, 0.05, 0.2, "difference"), Interval(-0.2, -0.3, -0.1, "difference")
+    open_ = replace(low, low=-0.1)
+    ranks = [
+        _reach(3, replace(one, standings=tuple(map(Standing, (1, 2, 3), margins))))
+        for margins in ((low, low, high), (low, open_, open_), (low, low, low))
+    ]
+    assert ranks == sorted(ranks)
     read = Read(Path("a/report.html").read_bytes())
     assert ("div", {"class": "verdict", "data-word": "undecided"}) in read.elements
     assert "ropewalk evaluate --config a/run.json --samples 12 --run a-more" in read.texts["span"]

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from ropewalk.errors import InvalidValue
-from ropewalk.evaluation.results import MethodComparison, compare_methods, labels, summarise
+from ropewalk.evaluation.results import (
+    MethodComparison,
+    compare_methods,
+    labels,
+    same_choices,
+    summarise,
+)
 from ropewalk.evaluation.statistics import compare_mean_rates, t_interval, wilson
 from ropewalk.records import EvalRecord, Subject, is_main
 from tests.evaluation.scored import known, record
@@ -173,3 +179,17 @@ def test_a_mean_that_differs_in_a_few_answers_is_no_more_certain_than_their_sign
     found = compare_mean_rates(first, second)
     assert found.p_value == 2**-4
     assert compare_mean_rates(first, first).p_value == 1
+
+
+@pytest.mark.parametrize("differing", [0, 1])
+def test_a_share_of_same_choices_has_an_interval_within_0_and_1(
+    differing: int,
+) -> None:
+    records = [
+        record(method, f"{sample}", 1.0, plan_id="p", choices=choices, task="facts", weight=8)
+        for sample in range(6)
+        for method, choices in (("a", (1,) * 8), ("b", (1,) * 7 + (1 + (sample < differing),)))
+    ]
+    (pair,) = same_choices(records)
+    assert pair.share.value == pytest.approx(1 - differing / 48)
+    assert 0.8 < known(pair.share.low) < pair.share.value <= known(pair.share.high) <= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain
 
 from ropewalk.blocks import Code, Heading, Page, Section, Title, sections_of
@@ -9,6 +10,7 @@ from ropewalk.chart import TileGrid
 from ropewalk.context_plan import ContextPlan
 from ropewalk.evaluation import charts, tables
 from ropewalk.evaluation.conclusion import CURVES, Evaluated, evaluated
+from ropewalk.evaluation.effective_length import EffectiveLength
 from ropewalk.evaluation.results import labels, summarise
 from ropewalk.evaluation.tradeoff import tradeoffs
 from ropewalk.lengths import format_length
@@ -69,8 +71,9 @@ def _verdict(evaluation: Evaluated, run: RunOnDisk) -> tuple[str, str, Code | No
     named = labels(result.subject for result in evaluation.results)
     first, *others = evaluation.effective_lengths
     alike = (e for e in others if (e.group, e.criterion) == (first.group, first.criterion))
-    best = max((first, *alike), key=lambda e: (e.passed or 0, e.standings[-1].margin.value))
-    name, longest = named[best.subject], best.standings[-1].length
+    longest = first.standings[-1].length
+    best = max((first, *alike), key=partial(_reach, longest))
+    name = named[best.subject]
     if best.passed == longest:
         return name, "works", Code(f"use {name} up to {format_length(longest)}.", "")
     if best.possible != longest:
@@ -79,6 +82,12 @@ def _verdict(evaluation: Evaluated, run: RunOnDisk) -> tuple[str, str, Code | No
     most = max(result.samples for result in evaluation.results)
     command = again(run, "--samples", str(4 * most))
     return name, "undecided", Code("score more samples.", command)
+
+
+def _reach(longest: int, length: EffectiveLength) -> tuple[bool, bool, int, float]:
+    """In order of rank: it works, it may work, up to where it does, and how well at the end."""
+    margin = length.standings[-1].margin.value
+    return length.passed == longest, length.possible == longest, length.passed or 0, margin
 
 
 def _plans(run: RunOnDisk) -> dict[str, ContextPlan]:

@@ -26,7 +26,7 @@ BUDGET = {
     "ropewalk/searching": 2552,
     "ropewalk/theory": 784,
     "ropewalk/training": 2786,
-    "tests": 44550,
+    "tests": 44570,
 }
 """As `python -m tools.size` counts: no blank lines, comments or docstrings."""
 

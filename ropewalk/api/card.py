@@ -109,10 +109,6 @@ def _hub_id(source: Source) -> str:
     return name * (home.name in ("snapshots", "blobs"))  # the second of a file
 
 
-def _holds(path: Path, text: str) -> bool:
-    return path.read_bytes() == signed(text.encode())
-
-
 def _written(export: Path, base_model: str, *, overwrite: bool = False) -> ModelCard:
     from ropewalk.reports.card import HUB_ID, stated
     from ropewalk.reports.card import card as made
@@ -123,13 +119,15 @@ def _written(export: Path, base_model: str, *, overwrite: bool = False) -> Model
     run = run if run is not None and run.command == "extend" else None
     last = stated(folder / CARD).get("base_model", [""])[0]
     named = base_model if HUB_ID.fullmatch(base_model) else last
-    card, before = made(export, run, named), made(export, run, last)
+    card = made(export, run, named)
     files = {CARD: card.text, **card.pictures}
-    same = {CARD: before.text, **before.pictures}
-    for name, path in ((name, folder / name) for name in files):
-        # Without its run, what it says can be written again only if it says no more than this.
-        ours = is_ours(path) and (run is not None or _holds(path, same[name]))
-        if path.exists() and not (ours or overwrite):
+    there = [folder / name for name in files if (folder / name).exists() and not overwrite]
+    if there and run is None:
+        # Its run may lie elsewhere: it says no more than this if it is what is written without.
+        before = made(export, None, last)
+        same = {signed(text.encode()) for text in (before.text, *before.pictures.values())}
+    for path in there:
+        if not is_ours(path) or (run is None and path.read_bytes() not in same):
             raise InvalidValue(
                 "run_or_export",
                 str(path),

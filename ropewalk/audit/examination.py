@@ -25,6 +25,7 @@ from ropewalk.runtimes import every, judging, loading, named
 from ropewalk.runtimes.finding import ExaminedModel
 from ropewalk.runtimes.reading import RUN, RotaryReading
 from ropewalk.runtimes.trials import Trial
+from ropewalk.runtimes.trials.stock_model import without_numbers
 
 Examined = Folder | GGUFFile
 
@@ -84,6 +85,9 @@ def audit(
         trial = examined.tried(subject, files, faults, progress)
     if trial.loaded:
         readings = [replace(r, source=RUN) if r.runtime == trial.runtime else r for r in readings]
+    elif isinstance(examined, Folder):
+        place = examined.path if files.loadable else None
+        faults += without_numbers(subject, (*faults, *trial.findings), place)
     return Audit(
         target=examined.target,
         path=examined.path,

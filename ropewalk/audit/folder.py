@@ -28,7 +28,7 @@ from ropewalk.runtimes.features import loadable_by
 from ropewalk.runtimes.finding import ExaminedModel, Finding
 from ropewalk.runtimes.reading import MEASURED, RotaryReading, check_counts
 from ropewalk.runtimes.runtime import Form, Runtime, facts_of, without_chunks
-from ropewalk.runtimes.trials import Trial, stock_model
+from ropewalk.runtimes.trials import Trial
 from ropewalk.schedule import RotaryGeometry
 from ropewalk.untrusted import counted
 
@@ -45,8 +45,6 @@ class Folder:
         self.config = without_chunks(self.stated)
         self.written_for = _runtime_of(path) if by_manifest else ""
         self.facts = facts_of(self.stated, path)
-        self.loadable: Path | None = None
-        """The folder, once its weights are found to be there and whole."""
 
     def expected(self, plan: ContextPlan | None) -> Expected:
         notes: tuple[str, ...] = ()
@@ -75,9 +73,7 @@ class Folder:
         weighed = weights(self.path, self.config, reading)
         words = tokenizer(self.path, self.config, weighed.rows)
         content = of_folder(self.path, share(progress, "verify", 0.15, 0.15, "comparing bytes"))
-        files = Files(weighed.checked, words, content, there=bool(weighed.files))
-        self.loadable = self.path if files.loadable else None
-        return files
+        return Files(weighed.checked, words, content, there=bool(weighed.files))
 
     def read_by(self, runtime: Runtime, lengths: Sequence[int], *, run: bool) -> RotaryReading:
         if runtime.preferred and (own := next(self.path.glob(runtime.preferred), None)):
@@ -86,9 +82,8 @@ class Folder:
         return runtime.measured(self.config, lengths, run=run)
 
     def faults(self, subject: ExaminedModel) -> tuple[Finding, ...]:
-        """The traps that it is in; and what fails in its class for a reason without a name."""
-        found = [self._elsewhere(each, subject.plan) for each in traps.find(subject)]
-        return (*found, *stock_model.without_numbers(subject, found, self.loadable))
+        """The traps that it is in."""
+        return tuple(self._elsewhere(each, subject.plan) for each in traps.find(subject))
 
     def _elsewhere(self, finding: Finding, plan: ContextPlan | None) -> Finding:
         """A finding that does not concern the runtime of an export has the remedy for its own."""
@@ -123,10 +118,11 @@ def _concerning(finding: Finding, runtimes: tuple[str, ...]) -> Finding:
 
 def _runtime_of(folder: Path) -> str:
     """The runtime in a folder's manifest; empty if it has none that can be read."""
-    with suppress(InputError):  # named when the bytes are compared
+    try:
         runtime = Manifest.read(folder).runtime if (folder / MANIFEST).is_file() else ""
-        return runtime if runtime in targets() else ""
-    return ""
+    except InputError:  # named when the bytes are compared
+        return ""
+    return runtime if runtime in targets() else ""
 
 
 def _geometries(config: Config) -> dict[str, RotaryGeometry]:

@@ -29,8 +29,9 @@ from ropewalk.context_plan import ContextPlan, PlanStep
 from ropewalk.errors import InvalidValue, Unsupported
 from ropewalk.models.anatomy import Anatomy, AttentionLayer, RotaryModule, anatomy_of, default_kind
 from ropewalk.models.logits import check_finite
-from ropewalk.models.proof import follows, kept_on
+from ropewalk.models.proof import follows
 from ropewalk.models.queries import LogitScaling, scale_logits
+from ropewalk.models.renamed import uncompiled
 from ropewalk.models.rotary import PlannedRotary
 
 
@@ -67,7 +68,7 @@ def install(
     installation = _installation(model) or Installation(anatomy_of(model))
     previous = installation.setting
     installation.follow(setting)
-    kept_on(model).__dict__["_ropewalk"] = installation
+    uncompiled(model).__dict__["_ropewalk"] = installation
     if check:
         try:
             result = follows(
@@ -89,7 +90,7 @@ def uninstall(model: nn.Module) -> None:
     """Restore the model to its state before the first plan was installed."""
     if (installation := _installation(model)) is not None:
         installation.let_go()
-        del kept_on(model).__dict__["_ropewalk"]
+        del uncompiled(model).__dict__["_ropewalk"]
 
 
 @contextmanager
@@ -140,7 +141,7 @@ def _restored(model: nn.Module) -> Iterator[None]:
 
     They share a model's modules, so the plan of one would be that of all.
     """
-    held, here = kept_on(model), (get_ident(), _task())
+    held, here = uncompiled(model), (get_ident(), _task())
     with _LOCK:
         former = _FOLLOWED_IN.get(held)
         if former is not None and former[0] not in (here, (here[0], None)):
@@ -318,7 +319,7 @@ def _put(rotary: RotaryModule, module: nn.Module) -> None:
 
 
 def _installation(model: nn.Module) -> Installation | None:
-    installation: Installation | None = kept_on(model).__dict__.get("_ropewalk")
+    installation: Installation | None = uncompiled(model).__dict__.get("_ropewalk")
     return installation
 
 
@@ -328,4 +329,4 @@ def _restore(model: nn.Module, installation: Installation | None, setting: Setti
         uninstall(model)
     if installation is not None and setting is not None:
         installation.follow(setting)
-        kept_on(model).__dict__["_ropewalk"] = installation
+        uncompiled(model).__dict__["_ropewalk"] = installation

@@ -29,6 +29,7 @@ from ropewalk.context_plan import ContextPlan
 from ropewalk.errors import GateFailed
 from ropewalk.models.anatomy import Anatomy, AttentionLayer, anatomy_of, arrange
 from ropewalk.models.probe import Heard, ModelProbe
+from ropewalk.models.renamed import uncompiled
 from ropewalk.schedule import FloatArray, RotarySchedule
 
 SPREAD = 24  # positions from 1 to the length, evenly by ratio
@@ -50,12 +51,6 @@ class Following:
             raise GateFailed(f"{self.model} does not follow plan {self.plan_id}", self.problems)
 
 
-def kept_on(model: nn.Module) -> nn.Module:
-    """The module that remembers the plan: torch.compile's wrapper and the wrapped are one."""
-    held: nn.Module = getattr(model, "_orig_mod", model)
-    return held
-
-
 def follows(
     model: nn.Module,
     plan: ContextPlan,
@@ -69,7 +64,7 @@ def follows(
     A stock model that follows nothing but its config can be verified too, with `by_current_length`
     where it chooses factors by the length at hand, as stock longrope does.
     """
-    installation = kept_on(model).__dict__.get("_ropewalk")
+    installation = uncompiled(model).__dict__.get("_ropewalk")
     anatomy = installation.anatomy if installation else anatomy_of(model)
     probe = ModelProbe(model, anatomy)
     # The schedule in use depends on the length, so each length with one of its own is looked at.
@@ -93,12 +88,7 @@ def follows(
         ):
             agreements += compared
             problems += [f"{layers}: {problem}" for problem in faults]
-    return Following(
-        model=anatomy.present.model,
-        plan_id=plan.id,
-        agreements=tuple(agreements),
-        problems=tuple(problems),
-    )
+    return Following(anatomy.present.model, plan.id, tuple(agreements), tuple(problems))
 
 
 @dataclass(frozen=True, eq=False)

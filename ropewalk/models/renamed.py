@@ -8,8 +8,13 @@ from typing import Any
 
 def cache_name(model: Any) -> str:
     """The cache's, as an argument of a forward and in its output."""
-    forward = getattr(model, "_orig_mod", model).forward  # that of torch.compile names none
-    return "cache" if "cache" in signature(forward).parameters else "past_key_values"
+    takes = signature(uncompiled(model).forward).parameters
+    return "cache" if "cache" in takes else "past_key_values"
+
+
+def uncompiled(model: Any) -> Any:
+    """The model itself: torch.compile's wrapper has no names of arguments, and no plan."""
+    return getattr(model, "_orig_mod", model)
 
 
 def recompute_name(arguments: type) -> str:

@@ -107,8 +107,9 @@ def _grid(block: Table | TileGrid, *, details: bool) -> Grid:
     grid.title_justify = "left"
     for i, column in enumerate(block.columns):
         filled = [row[i].text for row in block.rows if row[i].text]
-        numbers = all(map(_NUMBER.match, filled)) and max(map(len, filled), default=0) < _LONG
-        numbers = bool(i) and numbers  # texts are wrapped, for half a number is another number
+        short = max(map(len, filled), default=0) < _LONG
+        numbers = i > 0 and short and all(map(_NUMBER.match, filled))
+        # Only texts are wrapped, for half a number is another number.
         side: Literal["right", "left"] = "right" if numbers else "left"
         grid.add_column(column, justify=side, overflow="fold", no_wrap=numbers)
     for i, row in enumerate(block.rows):

@@ -81,8 +81,7 @@ def tokenizer(folder: Path, config: Config, rows: int | None) -> Checked:
         if problem := _misstated(settings, {"__type"}) or _misstated(special, {"content"}):
             return wrong("tokenizer", _broken(problem))
         with required_by("loading the tokenizer"):
-            named = [*_named(settings, special, more)]
-            is_fast = files[0] == FAST
+            named, is_fast = _named(settings, special, more), files[0] == FAST
             loaded = _fast(folder, settings, named) if is_fast else _older(folder, files, settings)
         added = list(_added(settings, more))
         broken = broken_templates(folder, _templates(folder, settings, beside.get(TEMPLATE, {})))
@@ -195,7 +194,7 @@ def _misstated(settings: Config, needed: set[str]) -> str:
     return ""
 
 
-def _fast(folder: Path, settings: Config, named: Sequence[str]) -> _Loaded:
+def _fast(folder: Path, settings: Config, named: Iterator[str]) -> _Loaded:
     import tokenizers  # noqa: F401  # so that it is named if it is not installed
 
     child = trial(folder, PROBE)
@@ -207,7 +206,7 @@ def _fast(folder: Path, settings: Config, named: Sequence[str]) -> _Loaded:
     usual = kind in _GENERAL or settings.get("auto_map") or find_spec("transformers") is None
     same = usual or _tokens(_by_class(folder, FAST), FAST, special=False) == plain
     other = f"{kind or 'the class of the model type'} makes other tokens of a text than {FAST}"
-    return _Loaded(child.largest(named), probe, "" if same else other)
+    return _Loaded(child.largest([*named]), probe, "" if same else other)
 
 
 def _older(folder: Path, files: Sequence[str], settings: Config) -> _Loaded:

@@ -58,8 +58,8 @@ def check(
             observed.append(_ask(server, fingerprint, probe))
         done += probe.length
         progress(done / total)
-    if all(seen.refused for seen in observed):
-        raise InputError(f"{server.client.where}: refuses every probe: {observed[0].refused}")
+    if all(seen.refused for seen in askings[1]):
+        raise InputError(f"{server.client.where}: refuses every probe: {askings[1][0].refused}")
     server.check_unchanged()
     first, second = (judged(fingerprint, observed, server.info) for observed in askings)
     verdict = second if first.status == "same" else first
